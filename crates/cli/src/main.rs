@@ -1,0 +1,2 @@
+//! The `firebrick` command.
+fn main() {}

@@ -1,0 +1,276 @@
+//! The view that objectives have of a response: its policy tokens, as slices.
+
+use crate::{Anchor, Behaviour, Current, LogProbs, PolicyKind, Proximal, Reference};
+
+/// Token log-ratios are clamped to ± this many nats before they are exponentiated; a token beyond it gets no gradient.
+pub const LOG_RATIO_LIMIT: f64 = 20.0;
+
+/// What is known of a response before the current policy is evaluated: one entry per policy token, L in all.
+///
+/// Built once per rollout batch and kept for all epochs over it.
+#[derive(Debug, Clone)]
+pub struct ResponseContext {
+    anchor: Anchor,
+    behaviour: LogProbs<Behaviour>,
+    proximal: Option<LogProbs<Proximal>>,
+    reference: Option<LogProbs<Reference>>,
+    advantages: Vec<f64>,
+    group: usize,
+    seed: u64,
+    max_response_len: usize,
+}
+
+impl ResponseContext {
+    /// A response anchored at its behaviour policy.
+    ///
+    /// `advantages`: one per policy token (unitless).
+    ///
+    /// # Errors
+    /// When the slices differ in length.
+    pub fn new(behaviour: LogProbs<Behaviour>, advantages: Vec<f64>) -> Result<Self, ResponseError> {
+        let len = behaviour.values().len();
+        check_len("advantages", advantages.len(), len)?;
+        Ok(Self {
+            anchor: Anchor::Behaviour,
+            behaviour,
+            proximal: None,
+            reference: None,
+            advantages,
+            group: 0,
+            seed: 0,
+            max_response_len: len,
+        })
+    }
+
+    /// Adds the proximal policy's log-probs and anchors the ratio there.
+    ///
+    /// # Errors
+    /// When the number of tokens differs.
+    pub fn anchored_at_proximal(mut self, proximal: LogProbs<Proximal>) -> Result<Self, ResponseError> {
+        self.check(&proximal)?;
+        self.proximal = Some(proximal);
+        self.anchor = Anchor::Proximal;
+        Ok(self)
+    }
+
+    /// Adds the reference policy's log-probs.
+    ///
+    /// # Errors
+    /// When the number of tokens differs.
+    pub fn with_reference(mut self, reference: LogProbs<Reference>) -> Result<Self, ResponseError> {
+        self.check(&reference)?;
+        self.reference = Some(reference);
+        Ok(self)
+    }
+
+    /// Names the group (rows of one prompt) that the response belongs to.
+    #[must_use]
+    pub fn with_group(mut self, group: usize) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// Sets the seed of the response's own random stream.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the run's limit on response tokens (default: the response's own length).
+    #[must_use]
+    pub fn with_max_response_len(mut self, tokens: usize) -> Self {
+        self.max_response_len = tokens;
+        self
+    }
+
+    fn check<P: PolicyKind>(&self, log_probs: &LogProbs<P>) -> Result<(), ResponseError> {
+        check_len(P::NAME, log_probs.values().len(), self.len())
+    }
+
+    /// Number of policy tokens, L.
+    pub fn len(&self) -> usize {
+        self.advantages.len()
+    }
+
+    /// Whether the response has no policy token.
+    pub fn is_empty(&self) -> bool {
+        self.advantages.is_empty()
+    }
+
+    /// Log-probs of the policy that the ratio is anchored at.
+    pub fn anchor(&self) -> &[f64] {
+        match (&self.anchor, &self.proximal) {
+            (Anchor::Proximal, Some(proximal)) => proximal.values(),
+            _ => self.behaviour.values(),
+        }
+    }
+
+    /// Log-probs of the policy that sampled the tokens.
+    pub fn behaviour(&self) -> &[f64] {
+        self.behaviour.values()
+    }
+
+    /// Log-probs of the reference policy, when the composition requires them.
+    pub fn reference(&self) -> Option<&[f64]> {
+        self.reference.as_ref().map(LogProbs::values)
+    }
+
+    /// Advantages A, never differentiated through.
+    pub fn advantages(&self) -> &[f64] {
+        &self.advantages
+    }
+
+    /// Group (rows of one prompt) that the response belongs to.
+    pub fn group(&self) -> usize {
+        self.group
+    }
+
+    /// Seed of the response's own random stream in this optimizer step, independent of how the batch is split.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The run's limit on response tokens.
+    pub fn max_response_len(&self) -> usize {
+        self.max_response_len
+    }
+}
+
+/// A response with the current policy's log-probs: what every part of an objective sees.
+///
+/// Position t is the 1-based rank of a token among the policy tokens of its response, so slice index `i` is
+/// position `i + 1`; observation tokens in between do not count.
+#[derive(Debug, Clone)]
+pub struct ResponseTokens<'a> {
+    context: &'a ResponseContext,
+    current: &'a LogProbs<Current>,
+    log_ratios: Vec<f64>,
+}
+
+impl<'a> ResponseTokens<'a> {
+    /// Joins a response with the current policy's log-probs: the one place where a log-ratio is formed.
+    ///
+    /// # Errors
+    /// When the number of tokens differs.
+    pub fn new(
+        context: &'a ResponseContext,
+        current: &'a LogProbs<Current>,
+    ) -> Result<Self, ResponseError> {
+        context.check(current)?;
+        let log_ratios = current
+            .values()
+            .iter()
+            .zip(context.anchor())
+            .map(|(current, anchor)| (current - anchor).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+            .collect();
+        Ok(Self { context, current, log_ratios })
+    }
+
+    /// Number of policy tokens, L.
+    pub fn len(&self) -> usize {
+        self.log_ratios.len()
+    }
+
+    /// Whether the response has no policy token.
+    pub fn is_empty(&self) -> bool {
+        self.log_ratios.is_empty()
+    }
+
+    /// Token log-ratios d_t = log π_θ(y_t) − log π_anchor(y_t), clamped to ± [`LOG_RATIO_LIMIT`].
+    pub fn log_ratios(&self) -> &[f64] {
+        &self.log_ratios
+    }
+
+    /// Whether the log-ratio of token `index` was clamped; such a token gets no gradient.
+    pub fn is_saturated(&self, index: usize) -> bool {
+        self.log_ratios[index].abs() >= LOG_RATIO_LIMIT
+    }
+
+    /// Log-probs of the current policy.
+    pub fn current(&self) -> &[f64] {
+        self.current.values()
+    }
+
+    /// Everything else that is known of the response.
+    pub fn context(&self) -> &'a ResponseContext {
+        self.context
+    }
+
+    /// Advantages A, never differentiated through.
+    pub fn advantages(&self) -> &'a [f64] {
+        self.context.advantages()
+    }
+}
+
+/// All responses of one optimizer step, before they are split into micro-batches.
+#[derive(Debug, Clone, Copy)]
+pub struct OptimizerBatch<'a> {
+    /// The responses.
+    pub responses: &'a [&'a ResponseContext],
+    /// The current policy's log-probs of each response; present when a part requires them
+    /// ([`crate::Requirements::batch_current_log_probs`]).
+    pub current: Option<&'a [LogProbs<Current>]>,
+}
+
+/// Slices that do not belong to the same response.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResponseError {
+    /// Numbers of entries differ.
+    #[error("{what}: {found} values for {expected} policy tokens")]
+    Length {
+        /// Which slice.
+        what: &'static str,
+        /// Its length.
+        found: usize,
+        /// Number of policy tokens.
+        expected: usize,
+    },
+}
+
+fn check_len(what: &'static str, found: usize, expected: usize) -> Result<(), ResponseError> {
+    if found == expected { Ok(()) } else { Err(ResponseError::Length { what, found, expected }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// torchforge #571: the ratio compares two named policies; it is not secretly one.
+    #[test]
+    fn the_ratio_of_behaviour_minus_two_and_current_minus_one_is_e() {
+        let context = ResponseContext::new(LogProbs::new(vec![-2.0]), vec![1.0]).unwrap();
+        let current = LogProbs::new(vec![-1.0]);
+        let tokens = ResponseTokens::new(&context, &current).unwrap();
+        assert_eq!(tokens.log_ratios()[0].exp(), std::f64::consts::E);
+    }
+
+    #[test]
+    fn the_anchor_decides_what_the_ratio_compares_with() {
+        let context = ResponseContext::new(LogProbs::new(vec![-2.0]), vec![1.0])
+            .unwrap()
+            .anchored_at_proximal(LogProbs::new(vec![-1.5]))
+            .unwrap();
+        let current = LogProbs::new(vec![-1.0]);
+        assert_eq!(ResponseTokens::new(&context, &current).unwrap().log_ratios(), [0.5]);
+        assert_eq!(context.behaviour(), [-2.0]);
+    }
+
+    #[test]
+    fn slices_of_different_responses_are_refused() {
+        let error = ResponseContext::new(LogProbs::new(vec![-2.0]), vec![1.0, 2.0]).unwrap_err();
+        assert_eq!(error.to_string(), "advantages: 2 values for 1 policy tokens");
+        let context = ResponseContext::new(LogProbs::new(vec![-2.0]), vec![1.0]).unwrap();
+        assert!(context.with_reference(LogProbs::new(vec![])).is_err());
+    }
+
+    #[test]
+    fn log_ratios_beyond_the_limit_are_clamped_and_marked() {
+        let context = ResponseContext::new(LogProbs::new(vec![-100.0, -1.0]), vec![1.0, 1.0]).unwrap();
+        let current = LogProbs::new(vec![-1.0, -1.5]);
+        let tokens = ResponseTokens::new(&context, &current).unwrap();
+        assert_eq!(tokens.log_ratios(), [20.0, -0.5]);
+        assert!(tokens.is_saturated(0) && !tokens.is_saturated(1));
+    }
+}

@@ -1,0 +1,1 @@
+//! Policy objectives as parts: importance estimators, clip schedules, gates, advantages, aggregation

@@ -1,0 +1,1 @@
+//! Verifiable rewards: answer extraction and exact equality

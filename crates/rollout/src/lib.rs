@@ -1,0 +1,1 @@
+//! Generation: the embedded engine with its KV cache, samplers and stop rules

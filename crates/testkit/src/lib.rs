@@ -1,0 +1,1 @@
+//! Checks for plug-in authors: golden numbers, finite differences, contract checks

@@ -1,0 +1,1 @@
+//! The generic trainer: run config, the loop, warm start, evaluation, telemetry
