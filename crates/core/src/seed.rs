@@ -19,8 +19,12 @@ pub enum SeedStream {
     Objective,
     /// Sampling during evaluation; indices: prompt, sample.
     Evaluation,
-    /// Rewards of a control run; indices: step, row.
+    /// Rewards of a control run; indices: of the completion.
     Control,
+    /// How a rollout batch is split into mini-batches; indices: step, epoch.
+    MiniBatch,
+    /// Order of the worked solutions of a warm start; index: epoch.
+    WarmStart,
 }
 
 impl SeedStream {
@@ -32,6 +36,8 @@ impl SeedStream {
             Self::Objective => 4,
             Self::Evaluation => 5,
             Self::Control => 6,
+            Self::MiniBatch => 7,
+            Self::WarmStart => 8,
         }
     }
 }
@@ -79,6 +85,8 @@ mod tests {
             SeedStream::Objective,
             SeedStream::Evaluation,
             SeedStream::Control,
+            SeedStream::MiniBatch,
+            SeedStream::WarmStart,
         ];
         let mut seen = HashSet::new();
         for root in [0, 1, 42] {

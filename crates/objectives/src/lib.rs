@@ -1,1 +1,61 @@
-//! Policy objectives as parts: importance estimators, clip schedules, gates, advantages, aggregation
+//! Policy objectives as parts, on the host in `f64`.
+//!
+//! An objective is three choices over the policy tokens of one response, composed by [`Composed`]:
+//!
+//! | part | chooses | here |
+//! |---|---|---|
+//! | importance estimator | the log-weight log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`] |
+//! | clip schedule | the window of w_t at each position | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`] |
+//! | gate | what happens outside the window | [`PpoMin`], [`HardMask`] |
+//!
+//! With an [`Aggregation`] and an advantage estimator ([`GroupNormalized`]) they are a [`Recipe`]. The named
+//! recipes of the field are configs with the papers' numbers as defaults ([`ObjectiveConfig`]): GRPO, DAPO,
+//! GSPO, TAPO, PNPO. [`ComposedConfig`] puts any parts together; parts from other crates join through
+//! [`Composed`] itself.
+//!
+//! ```
+//! use firebrick_core::{LogProbs, Objective, ResponseContext, ResponseTokens};
+//! use firebrick_objectives::{Composed, ConstantClip, Denominator, Aggregation, PpoMin, TokenRatio};
+//!
+//! // One response of two tokens: the current policy likes the first 1.5 times, the second 1.1 times as much.
+//! let context = ResponseContext::new(LogProbs::new(vec![-1.0, -1.0]), vec![1.0, 1.0])?;
+//! let current = LogProbs::new(vec![-1.0 + 1.5_f64.ln(), -1.0 + 1.1_f64.ln()]);
+//! let response = ResponseTokens::new(&context, &current)?;
+//!
+//! let objective = Composed::new(TokenRatio, ConstantClip { low: 0.2, high: 0.2 }, PpoMin::default());
+//! let denominator = Denominator::of([response.len()])?;
+//! let weight = Aggregation::SeqMeanTokenMean.weight(&denominator, response.len());
+//! let terms = objective.evaluate(&response, weight);
+//!
+//! assert!((terms.loss + (1.2 + 1.1) / 2.0).abs() < 1e-12);
+//! assert_eq!(terms.coefficients[0], 0.0); // clipped
+//! assert!((terms.coefficients[1] - 1.1 / 2.0).abs() < 1e-12);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod advantage;
+mod aggregation;
+mod composed;
+mod config_error;
+mod estimator;
+mod gate;
+mod kl;
+mod objective_config;
+mod preset;
+mod recipe;
+mod schedule;
+
+pub use advantage::{AdvantageConfig, EpsPlacement, GroupNormalized, StdSpec};
+pub use aggregation::{Aggregation, Denominator, EmptyBatch};
+pub use composed::Composed;
+pub use config_error::ConfigError;
+pub use estimator::{EstimatorConfig, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, TokenRatio};
+pub use gate::{GateConfig, HardMask, MaskedValue, OuterBounds, PpoMin};
+pub use kl::{KlEstimator, KlTerm};
+pub use objective_config::ObjectiveConfig;
+pub use preset::{ComposedConfig, DapoConfig, GrpoConfig, GspoConfig, PnpoConfig, TapoConfig};
+pub use recipe::Recipe;
+pub use schedule::{
+    ConstantClip, Horizon, IntervalForm, InverseSqrtClip, ScheduleConfig, SqrtRatioClip, WindowSpace,
+};

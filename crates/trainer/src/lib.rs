@@ -1,1 +1,42 @@
-//! The generic trainer: run config, the loop, warm start, evaluation, telemetry
+//! The generic trainer: a checked plan, the loop, warm start, evaluation and telemetry.
+//!
+//! [`Plan`] composes a recipe (objective, aggregation, advantages, anchor), a verifier and settings, and refuses what
+//! cannot work before a weight exists. [`Trainer`] joins it with a model, a tokenizer and an engine and runs it on any Burn
+//! backend. [`TensorObjective`] is the second door, for objectives written in Burn tensors.
+
+mod config;
+mod data;
+mod data_cursor;
+mod error;
+mod evaluation;
+mod gradients;
+mod learner;
+mod learning_rate;
+mod optimizer_batch;
+mod parity;
+mod plan;
+mod rollout_batch;
+mod run;
+mod run_directory;
+mod sequence;
+mod surrogate;
+mod tensor_objective;
+mod trainer;
+mod warm_start;
+
+pub use config::{
+    Control, DataSection, RewardConfig, RunConfig, RunConfigError, RunSection, TokenizerSection,
+};
+pub use data::{DataError, WorkedSolution, read_prompts, read_worked_solutions};
+pub use error::TrainerError;
+pub use evaluation::{Estimate, EvaluationExample, EvaluationReport, EvaluationSettings, pass_at_k};
+pub use learner::OptimizerSettings;
+pub use learning_rate::{LearningRateDecay, LearningRateSchedule};
+pub use plan::{Plan, PlanError, TrainSettings};
+pub use run::{RunError, RunSeconds, RunSummary, run, run_plan};
+pub use run_directory::{RunDirectory, RunDirectoryError};
+pub use sequence::{Sequence, log_probs, micro_batches, score};
+pub use surrogate::surrogate;
+pub use tensor_objective::{TensorBatch, TensorGrpo, TensorObjective};
+pub use trainer::{StepReport, Timings, Trainer};
+pub use warm_start::{WarmStartReport, WarmStartSettings};

@@ -1,0 +1,170 @@
+//! Log-probs and entropies of chosen tokens, composed.
+
+use burn::tensor::{Int, Tensor, backend::Backend};
+use firebrick_core::{EntropyMode, ScoreOptions, TokenScores};
+
+use super::{FusedOps, precision::widened};
+
+pub(super) fn composed<B: FusedOps>(
+    hidden: Tensor<B, 2>,
+    head: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+    options: ScoreOptions,
+) -> TokenScores<B> {
+    assert!(options.chunk_tokens > 0, "chunk_tokens = 0: allowed is at least 1");
+    let [tokens, _] = hidden.dims();
+    let mut log_probs = Vec::new();
+    let mut entropies = Vec::new();
+    for start in (0..tokens).step_by(options.chunk_tokens) {
+        let len = options.chunk_tokens.min(tokens - start);
+        let (hidden, targets) = (chunk(&hidden, start, len), targets.clone().narrow(0, start, len));
+        let logits = widened(hidden.matmul(head.clone()));
+        let logits = match options.temperature == 1.0 {
+            true => logits,
+            false => logits.div_scalar(options.temperature),
+        };
+        if options.entropy == EntropyMode::Detached {
+            entropies.push(B::entropy(logits.clone()));
+        }
+        log_probs.push(chosen(logits, targets));
+    }
+    TokenScores {
+        log_probs: Tensor::cat(log_probs, 0),
+        entropies: (!entropies.is_empty()).then(|| Tensor::cat(entropies, 0)),
+    }
+}
+
+/// Rows `start..start + len`; the tensor itself when that is all of them, which saves its gradient a copy.
+fn chunk<B: Backend>(hidden: &Tensor<B, 2>, start: usize, len: usize) -> Tensor<B, 2> {
+    if len == hidden.dims()[0] { hidden.clone() } else { hidden.clone().narrow(0, start, len) }
+}
+
+/// Log-probs z_y − log Σ e^z of the targets y: `[N, V]` and `[N]` to `[N]`.
+fn chosen<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+    let highest = logits.clone().detach().max_dim(1);
+    let shifted = logits - highest;
+    let picked = shifted.clone().gather(1, targets.unsqueeze_dim(1));
+    (picked - shifted.exp().sum_dim(1).log()).squeeze_dim(1)
+}
+
+/// Entropies log Σ e^z − Σ z·e^z / Σ e^z of logits shifted so that the highest is 0: `[N, V]` to `[N]`.
+pub(super) fn entropy<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 1> {
+    let highest = logits.clone().max_dim(1);
+    let shifted = logits - highest;
+    let weights = shifted.clone().exp();
+    let total = weights.clone().sum_dim(1);
+    let mean = (shifted * weights).sum_dim(1) / total.clone();
+    (total.log() - mean).squeeze_dim(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::{
+        backend::Autodiff,
+        tensor::{Int, Tensor, activation::log_softmax, backend::Backend},
+    };
+    use firebrick_core::{EntropyMode, ScoreOptions};
+
+    use crate::{
+        FusedOps,
+        testing::{assert_close, int_tensor, numbers, on_both_backends, tensor, values},
+    };
+
+    const TOKENS: usize = 5;
+    const WIDTH: usize = 3;
+    const VOCAB: usize = 7;
+
+    fn inputs<B: Backend>() -> (Tensor<B, 2>, Tensor<B, 2>, Tensor<B, 1, Int>) {
+        let hidden = tensor(&numbers(1, TOKENS * WIDTH), [TOKENS, WIDTH]);
+        let head = tensor(&numbers(2, WIDTH * VOCAB), [WIDTH, VOCAB]);
+        (hidden, head, int_tensor([6, 0, 3, 3, 1], [TOKENS]))
+    }
+
+    fn options(temperature: f64, chunk_tokens: usize, entropy: EntropyMode) -> ScoreOptions {
+        ScoreOptions { temperature, chunk_tokens, entropy }
+    }
+
+    /// Scores of logits that are given directly.
+    fn of_logits<B: FusedOps>(logits: [f32; 2], temperature: f64) -> (Vec<f64>, Vec<f64>) {
+        let hidden = tensor::<B, 2>(&logits.repeat(2), [2, 2]);
+        let head = tensor(&[1.0, 0.0, 0.0, 1.0], [2, 2]);
+        let options = options(temperature, 8, EntropyMode::Detached);
+        let scores = B::token_scores(hidden, head, int_tensor([0, 1], [2]), options);
+        (values(&scores.log_probs), values(&scores.entropies.unwrap()))
+    }
+
+    on_both_backends! {
+        /// Logits (2, 0) at temperature 0.5 are (4, 0): with u = e⁻⁴, p = 1/(1 + u) = 0.982014,
+        /// log p = −0.018150 and −4.018150, entropy = log(1 + u) + 4u/(1 + u) = 0.018150 + 0.071945 = 0.090095.
+        fn temperature_divides_the_logits_of_log_probs_and_entropy<B>() {
+            let (log_probs, entropies) = of_logits::<B>([2.0, 0.0], 0.5);
+            assert_close(&log_probs, &[-0.018_150, -4.018_150], 1e-6);
+            assert_close(&entropies, &[0.090_095; 2], 1e-6);
+        }
+
+        fn logits_far_beyond_the_range_of_exp_are_all_right<B>() {
+            let (log_probs, entropies) = of_logits::<B>([1000.0, -1000.0], 1.0);
+            assert_close(&log_probs, &[0.0, -2000.0], 0.0);
+            assert_close(&entropies, &[0.0; 2], 0.0);
+        }
+
+        fn chunks_of_any_size_give_the_same_scores<B>() {
+            let (hidden, head, targets) = inputs::<B>();
+            let scores = [1, 3, TOKENS, 100].map(|chunk| {
+                let options = options(0.7, chunk, EntropyMode::Detached);
+                let scores = B::token_scores(hidden.clone(), head.clone(), targets.clone(), options);
+                (values(&scores.log_probs), values(&scores.entropies.unwrap()))
+            });
+            for (log_probs, entropies) in &scores {
+                assert_close(log_probs, &scores[2].0, 1e-6);
+                assert_close(entropies, &scores[2].1, 1e-6);
+            }
+        }
+
+        fn value_and_gradient_are_those_of_a_gathered_log_softmax<B>() {
+            let weights = tensor::<Autodiff<B>, 1>(&numbers(3, TOKENS), [TOKENS]);
+            let run = |chunk: Option<usize>| {
+                let (hidden, head, targets) = inputs::<Autodiff<B>>();
+                let (hidden, head) = (hidden.require_grad(), head.require_grad());
+                let log_probs = match chunk {
+                    Some(chunk) => {
+                        let options = options(0.7, chunk, EntropyMode::Skip);
+                        let scores =
+                            FusedOps::token_scores(hidden.clone(), head.clone(), targets, options);
+                        assert!(scores.entropies.is_none());
+                        scores.log_probs
+                    }
+                    None => log_softmax(hidden.clone().matmul(head.clone()).div_scalar(0.7), 1)
+                        .gather(1, targets.unsqueeze_dim(1))
+                        .squeeze_dim(1),
+                };
+                let grads = (log_probs.clone() * weights.clone()).sum().backward();
+                let grads = [hidden.grad(&grads).unwrap(), head.grad(&grads).unwrap()];
+                (values(&log_probs), grads.map(|grad| values(&grad)))
+            };
+            let (expected, expected_grads) = run(None);
+            for chunk in [2, TOKENS] {
+                let (log_probs, grads) = run(Some(chunk));
+                assert_close(&log_probs, &expected, 1e-6);
+                for (grad, expected) in grads.iter().zip(&expected_grads) {
+                    assert_close(grad, expected, 1e-5);
+                }
+            }
+        }
+
+        fn no_gradient_flows_through_the_entropy<B>() {
+            let run = |entropy_weight: f64| {
+                let (hidden, head, targets) = inputs::<Autodiff<B>>();
+                let hidden = hidden.require_grad();
+                let options = options(1.0, 2, EntropyMode::Detached);
+                let scores = FusedOps::token_scores(hidden.clone(), head, targets, options);
+                let entropies = scores.entropies.unwrap();
+                let loss = scores.log_probs.sum() + entropies.sum() * entropy_weight;
+                values(&hidden.grad(&loss.backward()).unwrap())
+            };
+            let grad = run(0.0);
+            assert!(grad.iter().any(|x| x.abs() > 0.01));
+            assert_eq!(grad, run(5.0));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! An objective put together from its parts.
+
+use firebrick_core::{
+    Bounds, ClipSchedule, Gate, Gated, ImportanceEstimator, LOG_RATIO_LIMIT, Objective, Requirements,
+    ResponseTerms, ResponseTokens, Stateful,
+};
+
+use crate::KlTerm;
+
+/// An objective made of an importance estimator, a clip schedule and a gate, with an optional KL penalty.
+///
+/// ```text
+/// log w    = estimator(d)                            clamped to ± LOG_RATIO_LIMIT
+/// J, slope = gate(log w, schedule)
+/// loss     = −a Σ_t J_t + a β Σ_t k(u_t)
+/// coefficient = pull_back(a · slope) − a β k′(u)     zero for a token whose own log-ratio is saturated
+/// ```
+///
+/// a is the aggregation weight of the response's tokens. The parts may be concrete types or `Box<dyn …>`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Composed<E, S, G> {
+    estimator: E,
+    schedule: S,
+    gate: G,
+    kl: Option<KlTerm>,
+}
+
+impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Composed<E, S, G> {
+    /// Composes an objective.
+    pub fn new(estimator: E, schedule: S, gate: G) -> Self {
+        Self { estimator, schedule, gate, kl: None }
+    }
+
+    /// Sets or removes the KL penalty. With one, the objective requires reference log-probs.
+    #[must_use]
+    pub fn with_kl(mut self, kl: impl Into<Option<KlTerm>>) -> Self {
+        self.kl = kl.into();
+        self
+    }
+
+    /// The importance estimator.
+    pub fn estimator(&self) -> &E {
+        &self.estimator
+    }
+
+    /// The clip schedule.
+    pub fn schedule(&self) -> &S {
+        &self.schedule
+    }
+
+    /// The gate.
+    pub fn gate(&self) -> &G {
+        &self.gate
+    }
+}
+
+impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E, S, G> {
+    /// # Panics
+    /// When there is a KL penalty and the response has no reference log-probs, which
+    /// [`Objective::requirements`] asks for.
+    fn evaluate(&self, response: &ResponseTokens<'_>, weight: f64) -> ResponseTerms {
+        let len = response.len();
+        let mut log_weights = vec![0.0; len];
+        self.estimator.log_weights(response, &mut log_weights);
+        for log_weight in &mut log_weights {
+            *log_weight = log_weight.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
+        }
+        let mut bounds = vec![Bounds::OPEN; len];
+        self.schedule.bounds(response, &mut bounds);
+        let mut gated = vec![Gated::default(); len];
+        self.gate.gate(response, &log_weights, &bounds, &mut gated);
+
+        let upstream: Vec<f64> = gated
+            .iter()
+            .zip(&log_weights)
+            .map(|(token, log_weight)| {
+                // A clamped weight is constant.
+                if log_weight.abs() >= LOG_RATIO_LIMIT { 0.0 } else { weight * token.slope }
+            })
+            .collect();
+        let mut coefficients = vec![0.0; len];
+        self.estimator.pull_back(response, &upstream, &mut coefficients);
+        let mut loss = -weight * gated.iter().map(|token| token.value).sum::<f64>();
+
+        let mut kl_sum = 0.0;
+        if let Some(KlTerm { estimator, coefficient }) = self.kl {
+            let reference =
+                response.context().reference().expect("a KL penalty requires reference log-probs");
+            for (index, (current, reference)) in response.current().iter().zip(reference).enumerate() {
+                let log_ratio = current - reference;
+                kl_sum += estimator.value(log_ratio);
+                coefficients[index] -= weight * coefficient * estimator.derivative(log_ratio);
+            }
+            loss += weight * coefficient * kl_sum;
+        }
+        for (index, coefficient) in coefficients.iter_mut().enumerate() {
+            if response.is_saturated(index) {
+                *coefficient = 0.0;
+            }
+        }
+        let bindings = gated.iter().map(|token| token.binding).collect();
+        ResponseTerms { loss, coefficients, log_weights, bindings, kl_sum }
+    }
+
+    fn requirements(&self) -> Requirements {
+        let kl = Requirements { reference_log_probs: self.kl.is_some(), ..Requirements::default() };
+        self.estimator
+            .requirements()
+            .union(self.schedule.requirements())
+            .union(self.gate.requirements())
+            .union(kl)
+    }
+
+    fn stateful_parts(&mut self) -> Vec<(&'static str, &mut dyn Stateful)> {
+        let estimator = self.estimator.stateful().map(|part| ("estimator", part));
+        let schedule = self.schedule.stateful().map(|part| ("schedule", part));
+        let gate = self.gate.stateful().map(|part| ("gate", part));
+        estimator.into_iter().chain(schedule).chain(gate).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_core::{Binding, StateError};
+    use firebrick_testkit::{TestResponse, assert_all_close, assert_close, check_objective};
+
+    use super::*;
+    use crate::{ConstantClip, KlEstimator, PpoMin, SequenceMean, TokenRatio};
+
+    const CLIP: ConstantClip = ConstantClip { low: 0.2, high: 0.2 };
+    const KL: KlTerm = KlTerm { estimator: KlEstimator::K3, coefficient: 0.5 };
+
+    #[test]
+    fn boxed_parts_give_the_same_terms() {
+        let concrete = Composed::new(SequenceMean::default(), CLIP, PpoMin::default());
+        let boxed: Composed<Box<dyn ImportanceEstimator>, Box<dyn ClipSchedule>, Box<dyn Gate>> =
+            Composed::new(Box::new(SequenceMean::default()), Box::new(CLIP), Box::new(PpoMin::default()));
+        let response = TestResponse::from_log_ratios(&[0.1, -0.7, 0.3], &[1.0, -1.0, 2.0]);
+        assert_eq!(concrete.evaluate(&response.tokens(), 0.1), boxed.evaluate(&response.tokens(), 0.1));
+    }
+
+    #[test]
+    fn a_saturated_token_has_a_finite_value_and_no_coefficient() {
+        let response = TestResponse::from_log_ratios(&[200.0, -200.0, 0.1], &[-1.0, 1.0, 1.0]);
+        let objective = Composed::new(TokenRatio, CLIP, PpoMin::default());
+        let terms = objective.evaluate(&response.tokens(), 1.0);
+        assert_close(terms.loss, 20f64.exp() - (-20f64).exp() - 0.1f64.exp(), 1e-12, "loss");
+        assert_eq!(terms.coefficients[..2], [0.0, 0.0]);
+        assert_close(terms.coefficients[2], 0.1f64.exp(), 1e-12, "coefficient");
+    }
+
+    /// u = current − reference = [0.5, 0]: k3 = [0.106531, 0], k3′ = [0.393469, 0].
+    #[test]
+    fn the_kl_penalty_enters_loss_and_coefficients_with_the_same_weight() {
+        let response =
+            TestResponse::new(&[-1.0, -1.0], &[-1.0, -1.0], &[0.0, 0.0]).with_reference(&[-1.5, -1.0]);
+        let objective = Composed::new(TokenRatio, CLIP, PpoMin::default()).with_kl(KL);
+        assert!(objective.requirements().reference_log_probs);
+        let terms = objective.evaluate(&response.tokens(), 0.25);
+        assert_close(terms.kl_sum, 0.106_530_659_7, 1e-9, "kl_sum");
+        assert_close(terms.loss, 0.25 * 0.5 * 0.106_530_659_7, 1e-9, "loss");
+        assert_all_close(&terms.coefficients, &[-0.25 * 0.5 * 0.393_469_340_3, 0.0], 1e-9, "coefficients");
+    }
+
+    #[test]
+    fn without_a_penalty_no_reference_is_asked_for() {
+        let objective = Composed::new(TokenRatio, CLIP, PpoMin::default());
+        assert_eq!(objective.requirements(), Requirements::default());
+        assert_eq!(objective.with_kl(KL).with_kl(None).requirements(), Requirements::default());
+    }
+
+    #[test]
+    fn an_empty_response_contributes_nothing() {
+        let response = TestResponse::from_log_ratios(&[], &[]);
+        let objective = Composed::new(SequenceMean::default(), CLIP, PpoMin::default());
+        let terms = objective.evaluate(&response.tokens(), 0.0);
+        assert_eq!((terms.loss, terms.coefficients.len()), (0.0, 0));
+    }
+
+    /// A schedule with state, and a weight of its own beyond what log-ratios reach.
+    #[derive(Debug)]
+    struct Wild;
+
+    impl Stateful for Wild {
+        fn save(&self) -> serde_json::Value {
+            serde_json::Value::Null
+        }
+        fn load(&mut self, _state: &serde_json::Value) -> Result<(), StateError> {
+            Ok(())
+        }
+    }
+
+    impl ImportanceEstimator for Wild {
+        fn log_weights(&self, _response: &ResponseTokens<'_>, out: &mut [f64]) {
+            out.fill(100.0);
+        }
+        fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+            Some(self)
+        }
+    }
+
+    #[test]
+    fn a_log_weight_beyond_the_limit_is_clamped_and_has_no_gradient() {
+        let response = TestResponse::from_log_ratios(&[0.1], &[-1.0]);
+        let terms = Composed::new(Wild, CLIP, PpoMin::default()).evaluate(&response.tokens(), 1.0);
+        assert_close(terms.loss, 20f64.exp(), 1e-12, "loss");
+        assert_eq!((terms.coefficients[0], terms.bindings[0]), (0.0, Binding::None));
+    }
+
+    #[test]
+    fn stateful_parts_are_named_by_their_slot() {
+        let names: Vec<_> = Composed::new(Wild, CLIP, PpoMin::default())
+            .stateful_parts()
+            .iter()
+            .map(|(name, _)| *name)
+            .collect();
+        assert_eq!(names, ["estimator"]);
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        check_objective(Composed::new(TokenRatio, CLIP, PpoMin::default()).with_kl(KL));
+        check_objective(Composed::new(SequenceMean::default(), CLIP, PpoMin::default()));
+    }
+}

@@ -1,0 +1,229 @@
+//! A run as a file.
+
+use std::path::{Path, PathBuf};
+
+use firebrick_models::{CharTokenizer, DecoderConfig, ModelError};
+use firebrick_objectives::{ConfigError, ObjectiveConfig};
+use firebrick_reward::{ExactAnswer, ExactAnswerConfig, ExactAnswerError};
+use serde::{Deserialize, Serialize};
+
+use crate::{EvaluationSettings, PlanError, TrainSettings, WarmStartSettings};
+
+/// Everything that describes a run. Unknown keys are refused; what depends on the task has no default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Where the run is written.
+    pub run: RunSection,
+    /// Problems and worked solutions.
+    pub data: DataSection,
+    /// The tokenizer.
+    pub tokenizer: TokenizerSection,
+    /// The model, made from scratch.
+    pub model: DecoderConfig,
+    /// Supervised fine-tuning before reinforcement learning.
+    #[serde(default)]
+    pub warm_start: Option<WarmStartSettings>,
+    /// The loop.
+    pub train: TrainSettings,
+    /// The policy objective with its aggregation and advantages.
+    pub objective: ObjectiveConfig,
+    /// The verifier.
+    #[serde(default)]
+    pub reward: RewardConfig,
+    /// Evaluation before and after.
+    pub evaluation: EvaluationSettings,
+    /// What the verdicts are replaced by in training.
+    #[serde(default)]
+    pub control: Control,
+}
+
+/// Where a run is written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSection {
+    /// The run directory.
+    pub directory: PathBuf,
+    /// Whether an earlier run there is removed; otherwise it is refused.
+    #[serde(default)]
+    pub overwrite: bool,
+}
+
+/// Files of a run, JSONL.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSection {
+    /// Problems to train on.
+    pub train: PathBuf,
+    /// Problems to evaluate on.
+    pub held_out: PathBuf,
+    /// Worked solutions of the warm start.
+    #[serde(default)]
+    pub worked_solutions: Option<PathBuf>,
+}
+
+/// A character tokenizer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizerSection {
+    /// The characters; their ids are 1, 2, ... in this order, 0 ends a response.
+    pub alphabet: String,
+}
+
+/// The verifier of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RewardConfig {
+    /// Exact rational equality of the extracted answer.
+    ExactAnswer(ExactAnswerConfig),
+}
+
+impl Default for RewardConfig {
+    fn default() -> Self {
+        Self::ExactAnswer(ExactAnswerConfig::default())
+    }
+}
+
+/// Control arms: the same run, trained on rewards that mean nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Control {
+    /// The real verdicts.
+    #[default]
+    None,
+    /// A fair coin.
+    Random,
+}
+
+impl RunConfig {
+    /// Reads a config.
+    ///
+    /// # Errors
+    /// Names the file, and the key that is unknown, missing or out of range.
+    pub fn read(path: &Path) -> Result<Self, RunConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| RunConfigError::Open { path: path.to_owned(), source })?;
+        text.parse().map_err(|error| RunConfigError::In { path: path.to_owned(), source: Box::new(error) })
+    }
+
+    /// Takes relative data paths and the run directory as relative to `base`.
+    #[must_use]
+    pub fn relative_to(mut self, base: &Path) -> Self {
+        let paths = [&mut self.run.directory, &mut self.data.train, &mut self.data.held_out];
+        for path in paths.into_iter().chain(&mut self.data.worked_solutions) {
+            *path = base.join(&*path);
+        }
+        self
+    }
+
+    /// Checks every part and all parts together, without reading data or making a weight.
+    ///
+    /// # Errors
+    /// Names what does not fit.
+    pub fn validate(&self) -> Result<(), RunConfigError> {
+        self.train.validate()?;
+        self.objective.validate()?;
+        self.model.validate()?;
+        self.verifier()?;
+        let tokens = CharTokenizer::new(&self.tokenizer.alphabet)?.vocab_size();
+        if self.model.vocab_size < tokens {
+            return Err(RunConfigError::Combination {
+                problem: format!(
+                    "model.vocab_size = {} but the tokenizer has {tokens} tokens",
+                    self.model.vocab_size
+                ),
+                fix: "raise model.vocab_size",
+            });
+        }
+        if self.evaluation.samples == 0 {
+            return Err(PlanError::OutOfRange {
+                key: "evaluation.samples",
+                value: 0.0,
+                allowed: "a whole number, at least 1",
+            }
+            .into());
+        }
+        match (&self.warm_start, &self.data.worked_solutions) {
+            (Some(_), None) => Err(RunConfigError::Combination {
+                problem: "[warm_start] is given but data.worked_solutions is not".into(),
+                fix: "name the file of worked solutions, or leave [warm_start] out",
+            }),
+            (Some(warm_start), _) if warm_start.batch_size == 0 || warm_start.probe_every == 0 => {
+                Err(PlanError::OutOfRange {
+                    key: "warm_start.batch_size and warm_start.probe_every",
+                    value: 0.0,
+                    allowed: "a whole number, at least 1",
+                }
+                .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn verifier(&self) -> Result<ExactAnswer, ExactAnswerError> {
+        match &self.reward {
+            RewardConfig::ExactAnswer(config) => config.clone().build(),
+        }
+    }
+}
+
+impl std::str::FromStr for RunConfig {
+    type Err = RunConfigError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let config: Self = toml::from_str(text)?;
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+/// A config that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunConfigError {
+    /// The file cannot be read.
+    #[error("config {}: cannot be read", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file's contents cannot be used.
+    #[error("config {}", path.display())]
+    In {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: Box<RunConfigError>,
+    },
+    /// Not TOML, or a key that is unknown, missing or of the wrong type.
+    #[error(transparent)]
+    Toml(#[from] toml::de::Error),
+    /// `[train]` is out of range, or its parts contradict each other.
+    #[error("[train] or [evaluation]: {0}")]
+    Plan(#[from] PlanError),
+    /// `[objective]` is out of range.
+    #[error("[objective]: {0}")]
+    Objective(#[from] ConfigError),
+    /// `[model]` is out of range, or `[tokenizer]` cannot be built.
+    #[error("[model] or [tokenizer]: {0}")]
+    Model(#[from] ModelError),
+    /// The tokenizer cannot be built.
+    #[error("[tokenizer]: {0}")]
+    Tokenizer(#[from] firebrick_core::TokenizerError),
+    /// `[reward]` is out of range.
+    #[error("[reward]: {0}")]
+    Reward(#[from] ExactAnswerError),
+    /// Sections contradict each other.
+    #[error("{problem}; {fix}")]
+    Combination {
+        /// What does not fit.
+        problem: String,
+        /// What to change.
+        fix: &'static str,
+    },
+}

@@ -1,0 +1,93 @@
+//! What can end a run.
+
+use firebrick_core::{
+    AdvantageError, CompletionError, ResponseError, RolloutError, StateError, TokenizerError,
+};
+
+use crate::RunDirectoryError;
+
+/// A run that cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainerError {
+    /// The engine failed.
+    #[error(transparent)]
+    Rollout(#[from] RolloutError),
+    /// The engine returned another number of completions than asked for.
+    #[error("the rollout engine returned {returned} completions for {asked} requests")]
+    EngineMismatch {
+        /// Completions asked for.
+        asked: usize,
+        /// Completions returned.
+        returned: usize,
+    },
+    /// Completions do not form groups.
+    #[error(transparent)]
+    Completion(#[from] CompletionError),
+    /// No advantage can be formed.
+    #[error(transparent)]
+    Advantage(#[from] AdvantageError),
+    /// Log-probs do not fit their response.
+    #[error(transparent)]
+    Response(#[from] ResponseError),
+    /// A part refused the batch.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The run directory cannot be written.
+    #[error(transparent)]
+    RunDirectory(#[from] RunDirectoryError),
+    /// A prompt cannot be tokenized.
+    #[error("prompt `{id}` cannot be tokenized")]
+    Prompt {
+        /// Id of the prompt.
+        id: String,
+        /// Why not.
+        #[source]
+        source: TokenizerError,
+    },
+    /// A worked solution cannot be tokenized.
+    #[error("worked solution {index} cannot be tokenized")]
+    WorkedSolution {
+        /// Index of the row, from 0.
+        index: usize,
+        /// Why not.
+        #[source]
+        source: TokenizerError,
+    },
+    /// The model cannot express what the tokenizer says.
+    #[error("the tokenizer has {tokenizer} tokens but the model's vocabulary only {model}; set the model's vocab_size to at least {tokenizer}")]
+    Vocabulary {
+        /// Tokens of the tokenizer.
+        tokenizer: usize,
+        /// Tokens of the model.
+        model: usize,
+    },
+    /// There is nothing to train or evaluate on.
+    #[error("{what} is empty")]
+    NoData {
+        /// Which data.
+        what: &'static str,
+    },
+    /// Engine and trainer disagree on the same weights.
+    #[error("prompt `{prompt}`, response token {token}: the engine's log-prob is {engine}, the trainer computes {trainer} from the same weights (tolerance {tolerance}); every ratio would be wrong. Compare temperature, top-k/top-p, positions and weights of the two, or raise parity_tolerance if the engine computes in lower precision")]
+    Parity {
+        /// Id of the prompt.
+        prompt: String,
+        /// Index of the policy token.
+        token: usize,
+        /// What the engine reported.
+        engine: f64,
+        /// What the trainer computed.
+        trainer: f64,
+        /// The largest difference that is accepted.
+        tolerance: f64,
+    },
+    /// A number is NaN or infinite; the weights are those before the step.
+    #[error("{what} is {value}; lower the learning rate, or look at the batch that caused it")]
+    NonFinite {
+        /// Which number.
+        what: String,
+        /// Its value.
+        value: f64,
+    },
+}

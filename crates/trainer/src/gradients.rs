@@ -1,0 +1,125 @@
+//! Gradients of all parameters together: accumulation over micro-batches, the global norm, the split by weight decay.
+
+use burn::{
+    module::{AutodiffModule, ModuleVisitor, Param},
+    optim::{GradientsAccumulator, GradientsParams},
+    tensor::{Tensor, backend::AutodiffBackend},
+};
+
+/// Gradients summed over the micro-batches of one optimizer step.
+pub(crate) struct Gradients<M> {
+    accumulator: GradientsAccumulator<M>,
+}
+
+impl<M> std::fmt::Debug for Gradients<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gradients").finish_non_exhaustive()
+    }
+}
+
+/// The two parameter groups of the optimizer.
+pub(crate) struct GradientGroups {
+    /// Matrices.
+    pub(crate) decayed: GradientsParams,
+    /// Norm scales and biases.
+    pub(crate) plain: GradientsParams,
+}
+
+impl<M> Gradients<M> {
+    pub(crate) fn new() -> Self {
+        Self { accumulator: GradientsAccumulator::new() }
+    }
+
+    /// Runs `loss` backward and adds the gradients of `model`. The graph is freed, which is why a loss must come here even
+    /// when its value is of no interest.
+    pub(crate) fn backward<B: AutodiffBackend>(&mut self, loss: &Tensor<B, 1>, model: &M)
+    where
+        M: AutodiffModule<B>,
+    {
+        let gradients = GradientsParams::from_grads(loss.backward(), model);
+        self.accumulator.accumulate(model, gradients);
+    }
+
+    /// Ends the accumulation: scales all gradients together so that their global norm is at most `max_norm`, and splits
+    /// them into parameter groups.
+    ///
+    /// Returns the groups and the norm before scaling.
+    ///
+    /// # Errors
+    /// The name of the first tensor whose gradient is not finite, with its norm.
+    pub(crate) fn finish<B: AutodiffBackend>(
+        mut self,
+        model: &M,
+        max_norm: Option<f64>,
+    ) -> Result<(GradientGroups, f64), (String, f64)>
+    where
+        M: AutodiffModule<B>,
+    {
+        let mut gradients = self.accumulator.grads();
+        let mut norms =
+            SquaredNorms::<B> { gradients: &gradients, path: Vec::new(), names: Vec::new(), sums: Vec::new() };
+        model.visit(&mut norms);
+        let SquaredNorms { names, sums, .. } = norms;
+        let mut total = 0.0;
+        if !sums.is_empty() {
+            let values = Tensor::cat(sums, 0).into_data(); // one read for all parameters
+            for (name, value) in names.into_iter().zip(values.iter::<f64>()) {
+                if !value.is_finite() {
+                    return Err((name, value.sqrt()));
+                }
+                total += value;
+            }
+        }
+        let norm = total.sqrt();
+        let scale = max_norm.filter(|max| norm > *max).map(|max| max / norm);
+        let mut split = Split {
+            gradients: &mut gradients,
+            scale,
+            groups: GradientGroups { decayed: GradientsParams::new(), plain: GradientsParams::new() },
+        };
+        model.visit(&mut split);
+        Ok((split.groups, norm))
+    }
+}
+
+struct SquaredNorms<'a, B: AutodiffBackend> {
+    gradients: &'a GradientsParams,
+    path: Vec<String>,
+    names: Vec<String>,
+    sums: Vec<Tensor<B::InnerBackend, 1>>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for SquaredNorms<'_, B> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) {
+            self.names.push(self.path.join("."));
+            self.sums.push(gradient.square().sum());
+        }
+    }
+}
+
+struct Split<'a> {
+    gradients: &'a mut GradientsParams,
+    scale: Option<f64>,
+    groups: GradientGroups,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Split<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(mut gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
+            if let Some(scale) = self.scale {
+                gradient = gradient.mul_scalar(scale);
+            }
+            let group = if D >= 2 { &mut self.groups.decayed } else { &mut self.groups.plain };
+            group.register::<B::InnerBackend, D>(param.id, gradient);
+        }
+    }
+}

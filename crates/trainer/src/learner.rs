@@ -1,0 +1,128 @@
+//! The model that learns, with its optimizer.
+
+use burn::{
+    module::AutodiffModule,
+    optim::{AdamW, AdamWConfig, Optimizer, adaptor::OptimizerAdaptor},
+    tensor::backend::AutodiffBackend,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{LearningRateDecay, gradients::Gradients};
+
+/// AdamW and its learning rate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimizerSettings {
+    /// Peak learning rate; a choice of the run.
+    pub learning_rate: f64,
+    /// What follows the warm-up.
+    #[serde(default)]
+    pub decay: LearningRateDecay,
+    /// Optimizer steps of linear warm-up.
+    #[serde(default)]
+    pub warmup_steps: usize,
+    /// Decay of the first moment.
+    #[serde(default = "OptimizerSettings::default_beta_1")]
+    pub beta_1: f64,
+    /// Decay of the second moment.
+    #[serde(default = "OptimizerSettings::default_beta_2")]
+    pub beta_2: f64,
+    /// Added to the root of the second moment.
+    #[serde(default = "OptimizerSettings::default_epsilon")]
+    pub epsilon: f64,
+    /// Decoupled weight decay of matrices; norm scales and biases have none.
+    #[serde(default)]
+    pub weight_decay: f64,
+    /// Gradients are scaled so that their global norm is at most this; 0 leaves them as they are.
+    #[serde(default = "OptimizerSettings::default_max_grad_norm")]
+    pub max_grad_norm: f64,
+}
+
+impl OptimizerSettings {
+    /// The field's usual settings: β 0.9 and 0.999, ε 1e-8, no weight decay, global norm at most 1, constant rate.
+    pub fn new(learning_rate: f64) -> Self {
+        Self {
+            learning_rate,
+            decay: LearningRateDecay::Constant,
+            warmup_steps: 0,
+            beta_1: Self::default_beta_1(),
+            beta_2: Self::default_beta_2(),
+            epsilon: Self::default_epsilon(),
+            weight_decay: 0.0,
+            max_grad_norm: Self::default_max_grad_norm(),
+        }
+    }
+
+    fn default_beta_1() -> f64 {
+        0.9
+    }
+    fn default_beta_2() -> f64 {
+        0.999
+    }
+    fn default_epsilon() -> f64 {
+        1e-8
+    }
+    fn default_max_grad_norm() -> f64 {
+        1.0
+    }
+
+    fn adamw(&self, weight_decay: f64) -> AdamWConfig {
+        AdamWConfig::new()
+            .with_beta_1(self.beta_1 as f32)
+            .with_beta_2(self.beta_2 as f32)
+            .with_epsilon(self.epsilon as f32)
+            .with_weight_decay(weight_decay as f32)
+    }
+}
+
+/// A model with its optimizer: two AdamW instances over disjoint parameters, so that only matrices decay.
+pub(crate) struct Learner<B: AutodiffBackend, M: AutodiffModule<B>> {
+    /// Absent only while the optimizer, which consumes the model, is at work: no second copy of the weights exists.
+    model: Option<M>,
+    decayed: OptimizerAdaptor<AdamW, M, B>,
+    plain: OptimizerAdaptor<AdamW, M, B>,
+    max_grad_norm: Option<f64>,
+}
+
+impl<B: AutodiffBackend, M: AutodiffModule<B>> std::fmt::Debug for Learner<B, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Learner").field("max_grad_norm", &self.max_grad_norm).finish_non_exhaustive()
+    }
+}
+
+impl<B: AutodiffBackend, M: AutodiffModule<B>> Learner<B, M> {
+    pub(crate) fn new(model: M, settings: &OptimizerSettings) -> Self {
+        Self {
+            model: Some(model),
+            decayed: settings.adamw(settings.weight_decay).init(),
+            plain: settings.adamw(0.0).init(),
+            max_grad_norm: (settings.max_grad_norm > 0.0).then_some(settings.max_grad_norm),
+        }
+    }
+
+    pub(crate) fn model(&self) -> &M {
+        self.model.as_ref().expect("the model is absent only inside `step`")
+    }
+
+    /// Starts again with fresh moments on the same weights.
+    pub(crate) fn restart(&mut self, settings: &OptimizerSettings) {
+        let model = self.model.take().expect("the model is absent only inside `step`");
+        *self = Self::new(model, settings);
+    }
+
+    /// One optimizer step. Returns the global gradient norm before clipping.
+    ///
+    /// # Errors
+    /// The name of a tensor whose gradient is not finite, with its norm; the model is unchanged.
+    pub(crate) fn step(
+        &mut self,
+        gradients: Gradients<M>,
+        learning_rate: f64,
+    ) -> Result<f64, (String, f64)> {
+        let (groups, norm) = gradients.finish::<B>(self.model(), self.max_grad_norm)?;
+        let model = self.model.take().expect("the model is absent only inside `step`");
+        let model = self.decayed.step(learning_rate, model, groups.decayed);
+        self.model = Some(self.plain.step(learning_rate, model, groups.plain));
+        Ok(norm)
+    }
+}

@@ -1,0 +1,291 @@
+//! What a run is composed of, checked before a weight exists.
+
+use burn::tensor::backend::AutodiffBackend;
+use firebrick_core::{
+    AdvantageEstimator, Anchor, Objective, Requirements, RewardVerifier, RootSeed, SamplingError, SamplingSpec,
+};
+use firebrick_objectives::{Aggregation, Recipe};
+use serde::{Deserialize, Serialize};
+
+use crate::{OptimizerSettings, TensorObjective};
+
+/// Sizes and numbers of a run. What depends on the task has no default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainSettings {
+    /// The one seed that all random streams are split from.
+    pub seed: RootSeed,
+    /// Rollout batches.
+    pub steps: usize,
+    /// Prompts of a rollout batch.
+    pub prompts_per_step: usize,
+    /// Completions per prompt, G.
+    pub group_size: usize,
+    /// Passes over a rollout batch.
+    #[serde(default = "one")]
+    pub epochs: usize,
+    /// Optimizer steps per pass; the groups of the rollout batch are dealt out over them.
+    #[serde(default = "one")]
+    pub mini_batches: usize,
+    /// Most positions of a micro-batch, padding included; 0 never splits an optimizer batch.
+    #[serde(default = "default_micro_batch_tokens")]
+    pub micro_batch_tokens: usize,
+    /// The distribution that completions are drawn from.
+    pub sampling: SamplingSpec,
+    /// AdamW and its learning rate.
+    pub optimizer: OptimizerSettings,
+    /// Largest difference (nats) between behaviour log-probs and those of a full forward pass that the probe before the
+    /// first optimizer step accepts.
+    #[serde(default = "default_parity_tolerance")]
+    pub parity_tolerance: f64,
+    /// Completions of each step that are written to the traces.
+    #[serde(default = "default_traces_per_step")]
+    pub traces_per_step: usize,
+}
+
+fn one() -> usize {
+    1
+}
+fn default_micro_batch_tokens() -> usize {
+    8192
+}
+fn default_parity_tolerance() -> f64 {
+    1e-5
+}
+fn default_traces_per_step() -> usize {
+    8
+}
+
+impl TrainSettings {
+    /// Settings with one pass, one optimizer step per rollout batch and the field's optimizer.
+    pub fn new(
+        seed: u64,
+        steps: usize,
+        prompts_per_step: usize,
+        group_size: usize,
+        sampling: SamplingSpec,
+        learning_rate: f64,
+    ) -> Self {
+        Self {
+            seed: RootSeed(seed),
+            steps,
+            prompts_per_step,
+            group_size,
+            epochs: 1,
+            mini_batches: 1,
+            micro_batch_tokens: default_micro_batch_tokens(),
+            sampling,
+            optimizer: OptimizerSettings::new(learning_rate),
+            parity_tolerance: default_parity_tolerance(),
+            traces_per_step: default_traces_per_step(),
+        }
+    }
+
+    /// Optimizer steps of the whole run.
+    pub fn optimizer_steps(&self) -> usize {
+        self.steps * self.epochs * self.mini_batches
+    }
+
+    pub(crate) fn micro_batch_limit(&self) -> Option<usize> {
+        (self.micro_batch_tokens > 0).then_some(self.micro_batch_tokens)
+    }
+
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// Names the key, its value and what is allowed.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        let optimizer = &self.optimizer;
+        let at_least_one = "a whole number, at least 1";
+        let checks: [(&'static str, f64, bool, &'static str); 12] = [
+            ("steps", self.steps as f64, self.steps >= 1, at_least_one),
+            ("prompts_per_step", self.prompts_per_step as f64, self.prompts_per_step >= 1, at_least_one),
+            ("group_size", self.group_size as f64, self.group_size >= 1, at_least_one),
+            ("epochs", self.epochs as f64, self.epochs >= 1, at_least_one),
+            (
+                "mini_batches",
+                self.mini_batches as f64,
+                (1..=self.prompts_per_step.max(1)).contains(&self.mini_batches),
+                "1 to prompts_per_step, since a group is never split over optimizer steps",
+            ),
+            (
+                "optimizer.learning_rate",
+                optimizer.learning_rate,
+                optimizer.learning_rate.is_finite() && optimizer.learning_rate >= 0.0,
+                "a finite number, at least 0",
+            ),
+            ("optimizer.beta_1", optimizer.beta_1, (0.0..1.0).contains(&optimizer.beta_1), "in [0, 1)"),
+            ("optimizer.beta_2", optimizer.beta_2, (0.0..1.0).contains(&optimizer.beta_2), "in [0, 1)"),
+            ("optimizer.epsilon", optimizer.epsilon, optimizer.epsilon > 0.0, "above 0"),
+            ("optimizer.weight_decay", optimizer.weight_decay, optimizer.weight_decay >= 0.0, "at least 0"),
+            (
+                "optimizer.max_grad_norm",
+                optimizer.max_grad_norm,
+                optimizer.max_grad_norm >= 0.0,
+                "at least 0; 0 turns clipping off",
+            ),
+            ("parity_tolerance", self.parity_tolerance, self.parity_tolerance > 0.0, "above 0"),
+        ];
+        for (key, value, ok, allowed) in checks {
+            if !ok {
+                return Err(PlanError::OutOfRange { key, value, allowed });
+            }
+        }
+        self.sampling.validate()?;
+        if !self.sampling.has_full_support() {
+            return Err(PlanError::Combination {
+                problem: format!(
+                    "sampling with temperature {}, top_k {:?}, top_p {}, min_p {} cannot be trained on: the ratio of a token would be biased by the probability mass that the filter removed",
+                    self.sampling.temperature, self.sampling.top_k, self.sampling.top_p, self.sampling.min_p
+                ),
+                fix: "set a temperature above 0, top_p = 1, min_p = 0 and leave top_k out",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A policy loss: on the host, or in Burn tensors.
+#[derive(Debug)]
+pub(crate) enum PolicyLoss<B: AutodiffBackend> {
+    Host(Box<dyn Objective>),
+    Tensor(Box<dyn TensorObjective<B>>),
+}
+
+impl<B: AutodiffBackend> PolicyLoss<B> {
+    fn requirements(&self) -> Requirements {
+        match self {
+            Self::Host(objective) => objective.requirements(),
+            Self::Tensor(objective) => objective.requirements(),
+        }
+    }
+}
+
+/// A composition that was found to work. [`crate::Trainer`] takes nothing else, so no weight is loaded for one that does not.
+#[derive(Debug)]
+pub struct Plan<B: AutodiffBackend> {
+    pub(crate) settings: TrainSettings,
+    pub(crate) loss: PolicyLoss<B>,
+    pub(crate) aggregation: Aggregation,
+    pub(crate) advantage: Box<dyn AdvantageEstimator>,
+    pub(crate) anchor: Anchor,
+    pub(crate) verifier: Box<dyn RewardVerifier>,
+    pub(crate) control: Option<Box<dyn RewardVerifier>>,
+    pub(crate) requirements: Requirements,
+}
+
+impl<B: AutodiffBackend> Plan<B> {
+    /// Checks a recipe (an objective with its aggregation, advantages and anchor), a verifier and the settings together.
+    ///
+    /// # Errors
+    /// When a number is out of range or the parts cannot work together; the message says what to change.
+    pub fn new(
+        settings: TrainSettings,
+        recipe: Recipe,
+        verifier: impl RewardVerifier + 'static,
+    ) -> Result<Self, PlanError> {
+        let Recipe { objective, aggregation, advantage, anchor } = recipe;
+        Self::checked(settings, PolicyLoss::Host(objective), aggregation, advantage, anchor, Box::new(verifier))
+    }
+
+    /// The same with an objective in Burn tensors.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_tensor_objective(
+        settings: TrainSettings,
+        objective: impl TensorObjective<B> + 'static,
+        aggregation: Aggregation,
+        advantage: impl AdvantageEstimator + 'static,
+        verifier: impl RewardVerifier + 'static,
+    ) -> Result<Self, PlanError> {
+        Self::checked(
+            settings,
+            PolicyLoss::Tensor(Box::new(objective)),
+            aggregation,
+            Box::new(advantage),
+            Anchor::Behaviour,
+            Box::new(verifier),
+        )
+    }
+
+    fn checked(
+        settings: TrainSettings,
+        loss: PolicyLoss<B>,
+        aggregation: Aggregation,
+        advantage: Box<dyn AdvantageEstimator>,
+        anchor: Anchor,
+        verifier: Box<dyn RewardVerifier>,
+    ) -> Result<Self, PlanError> {
+        settings.validate()?;
+        let requirements = loss.requirements().union(advantage.requirements());
+        if settings.group_size < requirements.min_group_size {
+            return Err(PlanError::Combination {
+                problem: format!(
+                    "group_size = {}, but the advantages compare at least {} completions of a prompt",
+                    settings.group_size, requirements.min_group_size
+                ),
+                fix: "raise group_size",
+            });
+        }
+        if (requirements.whole_group || requirements.whole_batch) && settings.micro_batch_tokens > 0 {
+            return Err(PlanError::Combination {
+                problem: format!(
+                    "the objective couples the rows of a {}, but micro_batch_tokens = {} may put them into different micro-batches",
+                    if requirements.whole_batch { "batch" } else { "group" },
+                    settings.micro_batch_tokens
+                ),
+                fix: "set micro_batch_tokens = 0",
+            });
+        }
+        if let PolicyLoss::Tensor(_) = loss
+            && (requirements.reference_log_probs || requirements.batch_current_log_probs)
+        {
+            return Err(PlanError::Combination {
+                problem: "a tensor objective is given neither reference log-probs nor those of the whole batch".into(),
+                fix: "write it as a host objective",
+            });
+        }
+        Ok(Self { settings, loss, aggregation, advantage, anchor, verifier, control: None, requirements })
+    }
+
+    /// Replaces the verdicts that are trained on by those of `control`; evaluation keeps the verifier. This is how a
+    /// control arm (random rewards) is run on otherwise the same plan.
+    #[must_use]
+    pub fn with_control_rewards(mut self, control: impl RewardVerifier + 'static) -> Self {
+        self.control = Some(Box::new(control));
+        self
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &TrainSettings {
+        &self.settings
+    }
+}
+
+/// A plan that cannot work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A number is out of its range.
+    #[error("{key} = {value}: allowed is {allowed}")]
+    OutOfRange {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: f64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// The sampling spec is out of range.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+    /// Parts or settings contradict each other.
+    #[error("{problem}; {fix}")]
+    Combination {
+        /// What does not work.
+        problem: String,
+        /// What to change.
+        fix: &'static str,
+    },
+}

@@ -1,0 +1,61 @@
+//! The loss and the weights after a step do not depend on how the optimizer batch was cut.
+
+use burn::{backend::Autodiff, module::AutodiffModule};
+use firebrick_core::{CausalLm, ScoreOptions};
+use firebrick_objectives::{Aggregation, GroupNormalized};
+use firebrick_trainer::{Plan, Sequence, TensorGrpo, TrainSettings, log_probs};
+
+use crate::fixture::{Echo, PRESETS, plan, prompts, settings, trainer};
+
+/// Log-probs of some sequences under a model: a fingerprint of its weights.
+fn fingerprint<B: burn::tensor::backend::Backend, M: CausalLm<B>>(model: &M) -> Vec<f64> {
+    let sequences: Vec<Sequence> = (1..9u32).map(|t| Sequence::prompt_and_response(&[t, 10], &[t, 3, 0])).collect();
+    let sequences: Vec<&Sequence> = sequences.iter().collect();
+    log_probs(model, &sequences, ScoreOptions::default(), None, &B::Device::default()).concat()
+}
+
+fn cut(tokens: usize) -> TrainSettings {
+    TrainSettings { micro_batch_tokens: tokens, epochs: 2, mini_batches: 2, ..settings() }
+}
+
+crate::on_both_backends! {
+    fn any_cut_of_a_batch_gives_the_same_loss_and_the_same_update<B>() {
+        for preset in PRESETS {
+            let outcome = |tokens| {
+                let mut trainer = trainer(plan::<Autodiff<B>>(cut(tokens), preset));
+                let report = trainer.step(&prompts()).unwrap();
+                assert_eq!(report.optimizer_steps, 4);
+                let loss = report.metrics.get("loss").unwrap();
+                let norm = report.metrics.get("grad_norm").unwrap();
+                (loss, norm, fingerprint(&trainer.model().valid()))
+            };
+            let (loss, norm, whole) = outcome(0);
+            assert!(norm > 1e-3, "{preset}: there must be something to compare");
+            for tokens in [1, 20, 50] {
+                let (cut_loss, cut_norm, cut) = outcome(tokens);
+                assert!((loss - cut_loss).abs() < 1e-5, "{preset}, {tokens}: {loss} {cut_loss}");
+                assert!((norm - cut_norm).abs() < 1e-4 * norm, "{preset}, {tokens}: {norm} {cut_norm}");
+                for (a, b) in whole.iter().zip(&cut) {
+                    assert!((a - b).abs() < 2e-3, "{preset}, {tokens}: {a} {b}");
+                }
+            }
+        }
+    }
+
+    fn grpo_trains_the_same_through_both_doors<B>() {
+        let mut host = trainer(plan::<Autodiff<B>>(cut(40), PRESETS[0]));
+        let tensor = Plan::with_tensor_objective(
+            cut(40),
+            TensorGrpo::default(),
+            Aggregation::SeqMeanTokenMean,
+            GroupNormalized::default(),
+            Echo::default(),
+        );
+        let mut tensor = trainer::<Autodiff<B>>(tensor.unwrap());
+        let (a, b) = (host.step(&prompts()).unwrap(), tensor.step(&prompts()).unwrap());
+        for name in ["loss", "grad_norm"] {
+            let (a, b) = (a.metrics.get(name).unwrap(), b.metrics.get(name).unwrap());
+            assert!((a - b).abs() < 1e-5, "{name}: {a} {b}");
+        }
+    }
+}
