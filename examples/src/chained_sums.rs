@@ -29,28 +29,28 @@ pub struct ChainedSumsSpec {
 }
 
 impl ChainedSumsSpec {
-    /// Five or six two-digit terms, such as `23+45-17+38-12=`: minutes of learning on a CPU.
+    /// Seven to nine one-digit terms, such as `2+4-1+8-4+6+9=`: minutes of learning on a CPU.
     pub const CHAINED: Self = Self {
         name: "chained_sums",
         seed: 20_260_101,
-        terms: 5..=6,
-        term: 10..=99,
-        total: 0..=999,
-        train: 4000,
+        terms: 7..=9,
+        term: 1..=9,
+        total: 0..=99,
+        train: 2000,
         heldout: 256,
-        sft: 2000,
+        sft: 4000,
     };
 
-    /// Two or three one-digit terms, such as `3+9-5=`: learned in a minute, for smoke runs.
+    /// Three or four one-digit terms, such as `3+9-5=`: learned in a minute, for smoke runs.
     pub const SHORT: Self = Self {
         name: "short_sums",
         seed: 20_260_102,
-        terms: 2..=3,
+        terms: 3..=4,
         term: 1..=9,
         total: 0..=99,
-        train: 400,
-        heldout: 100,
-        sft: 200,
+        train: 500,
+        heldout: 128,
+        sft: 1000,
     };
 
     /// Number of problems that the data set holds.
@@ -80,7 +80,7 @@ impl ChainedSumsSpec {
     }
 }
 
-/// A sum such as `23+45-17+38-12=`, whose running total never leaves the range of its data set.
+/// A sum such as `3+4-7+8=`, whose running total never leaves the range of its data set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ChainedSum {
     /// The terms with their signs; the first is positive.
@@ -114,7 +114,7 @@ impl ChainedSum {
         self.terms.iter().sum()
     }
 
-    /// One line per step, such as `23+45=68`, and the line `Answer: 77`.
+    /// One line per step, such as `9+5=14`, and the line `Answer: 14`.
     pub fn worked_solution(&self) -> String {
         let mut solution = String::new();
         let mut total = self.terms[0];

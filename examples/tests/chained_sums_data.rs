@@ -23,14 +23,14 @@ fn data_sets() -> [Claims; 2] {
     [
         Claims {
             spec: ChainedSumsSpec::CHAINED,
-            rows: [4000, 256, 2000],
-            solution_characters: 42..=65,
+            rows: [2000, 256, 4000],
+            solution_characters: 45..=73,
             first_id: "chained-sums-train-0",
         },
         Claims {
             spec: ChainedSumsSpec::SHORT,
-            rows: [400, 100, 200],
-            solution_characters: 15..=25,
+            rows: [500, 128, 1000],
+            solution_characters: 21..=33,
             first_id: "short-sums-train-0",
         },
     ]

@@ -9,7 +9,8 @@ use burn::{
 };
 
 use crate::{
-    CausalMask, DecoderConfig, FusedOps, KvCache, RmsNorm, RotaryAngles, SelfAttention, init::WeightInit,
+    CausalMask, DecoderConfig, FusedOps, KvCache, RmsNorm, SelfAttention, init::WeightInit,
+    self_attention::QueryKeyAngles,
 };
 
 /// A pre-norm layer: x ← x + attention(norm(x)), then x ← x + mlp(norm(x)).
@@ -45,7 +46,7 @@ impl<B: Backend> DecoderLayer<B> {
         &self,
         x: Tensor<B, 2>,
         rows: usize,
-        angles: &RotaryAngles<B>,
+        angles: &QueryKeyAngles<B>,
         mask: &CausalMask<B>,
         cache: Option<(usize, &mut KvCache<B>)>,
     ) -> Tensor<B, 2>

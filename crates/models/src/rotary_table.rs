@@ -15,19 +15,25 @@ use burn::{
 /// on Hugging Face), not of neighbours.
 #[derive(Module, Debug)]
 pub struct RotaryTable<B: Backend> {
-    /// `[P, E/2]`
+    /// `[P, E]`
     cos: Tensor<B, 2>,
-    /// `[P, E/2]`
+    /// `[P, E]`
     sin: Tensor<B, 2>,
+    /// `[E, E]`
+    quarter_turn: Tensor<B, 2>,
 }
 
-/// Cosines and sines of the rotary angles of some tokens.
+/// Cosines and sines of the rotary angles of some tokens, laid out as their heads are.
+///
+/// Built once for all layers of a forward pass.
 #[derive(Debug, Clone)]
 pub struct RotaryAngles<B: Backend> {
-    /// Cosine of each pair's angle, `[T, 1, E/2]`.
-    pub cos: Tensor<B, 3>,
-    /// Sine of each pair's angle, `[T, 1, E/2]`.
-    pub sin: Tensor<B, 3>,
+    /// Cosine of the angle of each entry's pair, the same in all heads, `[T, heads·E]`.
+    pub cos: Tensor<B, 2>,
+    /// Sine of the angle of each entry's pair, the same in all heads, `[T, heads·E]`.
+    pub sin: Tensor<B, 2>,
+    /// The matrix that turns every pair (a, b) of a head, as a row vector, into (−b, a), `[E, E]`.
+    pub quarter_turn: Tensor<B, 2>,
 }
 
 impl<B: Backend> RotaryTable<B> {
@@ -35,16 +41,22 @@ impl<B: Backend> RotaryTable<B> {
     pub(crate) fn new(positions: usize, head: usize, theta: f64, device: &B::Device) -> Self {
         let half = head / 2;
         let table = |function: fn(f64) -> f64| {
-            let mut values = Vec::with_capacity(positions * half);
+            let mut values = Vec::with_capacity(positions * head);
             for position in 0..positions {
-                for pair in 0..half {
-                    let frequency = theta.powf(-2.0 * pair as f64 / head as f64);
+                for entry in 0..head {
+                    let frequency = theta.powf(-2.0 * (entry % half) as f64 / head as f64);
                     values.push(function(position as f64 * frequency) as f32);
                 }
             }
-            Tensor::from_data(TensorData::new(values, [positions, half]), device)
+            Tensor::from_data(TensorData::new(values, [positions, head]), device)
         };
-        Self { cos: table(f64::cos), sin: table(f64::sin) }
+        let mut turn = vec![0.0f32; head * head];
+        for pair in 0..half {
+            turn[(pair + half) * head + pair] = -1.0;
+            turn[pair * head + pair + half] = 1.0;
+        }
+        let quarter_turn = Tensor::from_data(TensorData::new(turn, [head, head]), device);
+        Self { cos: table(f64::cos), sin: table(f64::sin), quarter_turn }
     }
 
     /// Number of positions, P.
@@ -52,14 +64,13 @@ impl<B: Backend> RotaryTable<B> {
         self.cos.dims()[0]
     }
 
-    /// The angles of tokens at the given positions.
+    /// The angles of tokens with the given number of heads.
     ///
     /// # Shapes
     /// - `positions`: `[T]`, each below P
-    pub fn angles(&self, positions: Tensor<B, 1, Int>) -> RotaryAngles<B> {
-        RotaryAngles {
-            cos: self.cos.clone().select(0, positions.clone()).unsqueeze_dim(1),
-            sin: self.sin.clone().select(0, positions).unsqueeze_dim(1),
-        }
+    pub fn angles(&self, positions: Tensor<B, 1, Int>, heads: usize) -> RotaryAngles<B> {
+        let spread = |table: &Tensor<B, 2>| table.clone().select(0, positions.clone()).repeat_dim(1, heads);
+        let quarter_turn = self.quarter_turn.clone();
+        RotaryAngles { cos: spread(&self.cos), sin: spread(&self.sin), quarter_turn }
     }
 }

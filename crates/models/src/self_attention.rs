@@ -5,10 +5,12 @@
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{Tensor, backend::Backend},
+    tensor::{Int, Tensor, backend::Backend},
 };
 
-use crate::{CausalMask, DecoderConfig, FusedOps, KvCache, RmsNorm, RotaryAngles, init::WeightInit};
+use crate::{
+    CausalMask, DecoderConfig, FusedOps, KvCache, RmsNorm, RotaryAngles, RotaryTable, init::WeightInit,
+};
 
 /// Attention of every token to those before it, H query heads sharing G heads of keys and values.
 ///
@@ -33,6 +35,13 @@ pub struct SelfAttention<B: Backend> {
     head_size: usize,
 }
 
+/// The rotary angles of a forward pass.
+#[derive(Debug)]
+pub(crate) struct QueryKeyAngles<B: Backend> {
+    queries: RotaryAngles<B>,
+    keys: RotaryAngles<B>,
+}
+
 impl<B: Backend> SelfAttention<B> {
     pub(crate) fn new(config: &DecoderConfig, init: &mut WeightInit<'_, B>) -> Self {
         let (width, head_size) = (config.hidden_size, config.head_size());
@@ -50,6 +59,14 @@ impl<B: Backend> SelfAttention<B> {
         Self { q_norm: norm(), k_norm: norm(), q_proj, k_proj, v_proj, o_proj, heads, kv_heads, head_size }
     }
 
+    /// The angles of tokens at the given positions, `[T]`.
+    pub(crate) fn angles(&self, table: &RotaryTable<B>, positions: Tensor<B, 1, Int>) -> QueryKeyAngles<B> {
+        QueryKeyAngles {
+            queries: table.angles(positions.clone(), self.heads),
+            keys: table.angles(positions, self.kv_heads),
+        }
+    }
+
     /// Attends from every token to the cached tokens (those of `x` alone without a cache).
     ///
     /// # Shapes
@@ -59,7 +76,7 @@ impl<B: Backend> SelfAttention<B> {
         &self,
         x: Tensor<B, 2>,
         rows: usize,
-        angles: &RotaryAngles<B>,
+        angles: &QueryKeyAngles<B>,
         mask: &CausalMask<B>,
         cache: Option<(usize, &mut KvCache<B>)>,
     ) -> Tensor<B, 2>
@@ -68,9 +85,9 @@ impl<B: Backend> SelfAttention<B> {
     {
         let [tokens, _] = x.dims();
         let queries = self.q_proj.forward(x.clone());
-        let queries = self.rotated(queries, self.q_norm.as_ref(), rows, self.heads, angles);
+        let queries = self.rotated(queries, self.q_norm.as_ref(), rows, self.heads, &angles.queries);
         let keys = self.k_proj.forward(x.clone());
-        let keys = self.rotated(keys, self.k_norm.as_ref(), rows, self.kv_heads, angles);
+        let keys = self.rotated(keys, self.k_norm.as_ref(), rows, self.kv_heads, &angles.keys);
         let values = self.v_proj.forward(x).reshape([rows, tokens / rows, self.kv_heads, self.head_size]);
         let (keys, values) = match cache {
             Some((layer, cache)) => cache.append(layer, keys, values),
@@ -94,12 +111,10 @@ impl<B: Backend> SelfAttention<B> {
     {
         let [tokens, _] = x.dims();
         let x = match norm {
-            Some(norm) => norm.forward(x.reshape([tokens * heads, self.head_size])).reshape([
-                tokens,
-                heads,
-                self.head_size,
-            ]),
-            None => x.reshape([tokens, heads, self.head_size]),
+            Some(norm) => norm
+                .forward(x.reshape([tokens * heads, self.head_size]))
+                .reshape([tokens, heads * self.head_size]),
+            None => x,
         };
         B::rotary(x, angles).reshape([rows, tokens / rows, heads, self.head_size])
     }

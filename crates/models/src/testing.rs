@@ -41,7 +41,7 @@ pub(crate) fn tiny_config() -> DecoderConfig {
         tie_word_embeddings: false,
         attention_bias: false,
         qk_norm: false,
-        initializer_range: 0.3,
+        initializer_range: 0.15,
     }
 }
 

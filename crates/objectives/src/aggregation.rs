@@ -41,7 +41,7 @@ impl Denominator {
 /// An optimizer batch without a single policy token: there is no loss, and no optimizer step to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the optimizer batch has no policy token: skip the step, and look for why every response was excluded or empty"
+    "the optimizer batch has no policy token: skip the step, and find why all responses are excluded or empty"
 )]
 pub struct EmptyBatch;
 
@@ -126,9 +126,7 @@ enum AggregationKind {
 
 #[derive(Debug, thiserror::Error)]
 enum AggregationTableError {
-    #[error(
-        "aggregation `seq_mean_token_sum_norm` needs `norm`, a number > 0, such as the limit on response tokens"
-    )]
+    #[error("aggregation `seq_mean_token_sum_norm` needs `norm`, such as the limit on response tokens")]
     MissingNorm,
     #[error("`norm` belongs to aggregation `seq_mean_token_sum_norm` only; remove it or change `type`")]
     StrayNorm,

@@ -4,8 +4,8 @@
 //!
 //! | part | chooses | here |
 //! |---|---|---|
-//! | importance estimator | the log-weight log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`] |
-//! | clip schedule | the window of w_t at each position | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`] |
+//! | importance estimator | log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`] |
+//! | clip schedule | the window of each w_t | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`] |
 //! | gate | what happens outside the window | [`PpoMin`], [`HardMask`] |
 //!
 //! With an [`Aggregation`] and an advantage estimator ([`GroupNormalized`]) they are a [`Recipe`]. The named

@@ -304,7 +304,9 @@ proptest! {
     }
 
     #[test]
-    fn all_tokens_of_a_clipped_response_lose_their_gradient_under_gspo(d in 0.001..1.0_f64, len in 1usize..9) {
+    fn all_tokens_of_a_clipped_response_lose_their_gradient_under_gspo(
+        d in 0.001..1.0_f64, len in 1usize..9,
+    ) {
         let objective = GspoConfig::default().objective();
         let good = evaluate(&objective, &vec![d; len], &vec![1.0; len]);
         prop_assert_eq!(good.coefficients, vec![0.0; len]);
@@ -346,7 +348,9 @@ proptest! {
 
     #[test]
     fn normalised_advantages_ignore_scale_and_offset_of_the_rewards_and_sum_to_zero(
-        rewards in prop::collection::vec(-3.0..3.0_f64, 2..12), scale in 0.1..10.0_f64, offset in -5.0..5.0_f64,
+        rewards in prop::collection::vec(-3.0..3.0_f64, 2..12),
+        scale in 0.1..10.0_f64,
+        offset in -5.0..5.0_f64,
     ) {
         let spread = rewards.iter().fold(0.0_f64, |spread, reward| spread.max((reward - rewards[0]).abs()));
         prop_assume!(spread > 1e-2);

@@ -26,7 +26,7 @@ impl GoldenBatch {
     }
 
     /// The responses: rows of the arrays `old_logprobs` and `logprobs` at the columns where the array `mask`
-    /// is not zero. The array `advantages` is [B] or [B, T].
+    /// is not zero. The array `advantages` is \[B\] or [B, T].
     ///
     /// # Panics
     /// When an array is missing or has another shape.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use firebrick_core::Tokenizer;
 use firebrick_models::{CharTokenizer, DecoderConfig, ModelError};
 use firebrick_objectives::{ConfigError, ObjectiveConfig};
 use firebrick_reward::{ExactAnswer, ExactAnswerConfig, ExactAnswerError};

@@ -24,11 +24,12 @@ pub(super) fn composed<B: Backend>(
     // Shifting by a constant changes neither value nor gradient, so none flows through the maximum.
     let highest = scores.clone().detach().max_dim(4);
     let weights = (scores - highest).exp();
-    // The division is left to the end, where there are E numbers to divide for each query instead of K.
     let total = weights.clone().sum_dim(4);
     let dtype = values.dtype();
-    let attended = narrowed(weights, dtype).matmul(values) / narrowed(total, dtype);
-    attended.permute([0, 3, 1, 2, 4]).reshape([rows, columns, heads, head])
+    let attended = narrowed(weights, dtype).matmul(values).permute([0, 3, 1, 2, 4]);
+    let total = narrowed(total, dtype).permute([0, 3, 1, 2, 4]);
+    // The division is left to the end, where there are E numbers to divide for each query instead of K.
+    attended.reshape([rows, columns, heads, head]) / total.reshape([rows, columns, heads, 1])
 }
 
 /// Adds the mask to scores `[B, G, H/G, S, K]`.

@@ -40,9 +40,9 @@ pub trait FusedOps: Backend {
     /// pairs see [`crate::RotaryTable`].
     ///
     /// # Shapes
-    /// - `x`: `[T, heads, E]`
-    /// - returns `[T, heads, E]`
-    fn rotary(x: Tensor<Self, 3>, angles: &RotaryAngles<Self>) -> Tensor<Self, 3> {
+    /// - `x`: `[T, heads·E]`, with the angles of as many heads
+    /// - returns `[T, heads·E]`
+    fn rotary(x: Tensor<Self, 2>, angles: &RotaryAngles<Self>) -> Tensor<Self, 2> {
         rotary::composed(x, angles)
     }
 

@@ -4,14 +4,13 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::RotaryAngles;
 
-pub(super) fn composed<B: Backend>(x: Tensor<B, 3>, angles: &RotaryAngles<B>) -> Tensor<B, 3> {
-    let half = x.dims()[2] / 2;
-    let (cos, sin) = (angles.cos.clone(), angles.sin.clone());
-    let first = x.clone().narrow(2, 0, half);
-    let second = x.narrow(2, half, half);
-    let turned_first = first.clone() * cos.clone() - second.clone() * sin.clone();
-    let turned_second = second * cos + first * sin;
-    Tensor::cat(vec![turned_first, turned_second], 2)
+/// x ⊙ cos + x·R ⊙ sin with the quarter turn R: on CPU backends a product with R is many times faster than cutting
+/// heads in halves, and as exact, since R holds 0, 1 and −1 only.
+pub(super) fn composed<B: Backend>(x: Tensor<B, 2>, angles: &RotaryAngles<B>) -> Tensor<B, 2> {
+    let [tokens, width] = x.dims();
+    let [head, _] = angles.quarter_turn.dims();
+    let turned = x.clone().reshape([tokens * width / head, head]).matmul(angles.quarter_turn.clone());
+    x * angles.cos.clone() + turned.reshape([tokens, width]) * angles.sin.clone()
 }
 
 #[cfg(test)]
@@ -26,8 +25,8 @@ mod tests {
         /// Head (1, 2, 3, 4) at position 1 with θ = 16: pair (1, 3) turns by 1 rad, pair (2, 4) by 1/4 rad.
         fn pairs_half_a_head_apart_turn_by_the_angle_of_their_position<B>() {
             let table = RotaryTable::<B>::new(4, 4, 16.0, &Default::default());
-            let x = tensor(&[1.0, 2.0, 3.0, 4.0], [1, 1, 4]);
-            let turned = B::rotary(x, &table.angles(int_tensor([1], [1])));
+            let x = tensor(&[1.0, 2.0, 3.0, 4.0], [1, 4]);
+            let turned = B::rotary(x, &table.angles(int_tensor([1], [1]), 1));
             let ((s1, c1), (s2, c2)) = (1f64.sin_cos(), 0.25f64.sin_cos());
             let expected = [c1 - 3.0 * s1, 2.0 * c2 - 4.0 * s2, 3.0 * c1 + s1, 4.0 * c2 + 2.0 * s2];
             assert_close(&values(&turned), &expected, 1e-6);
@@ -37,7 +36,7 @@ mod tests {
             let positions = [0, 7, 7, 2];
             let x = numbers(1, 4 * 3 * 6);
             let table = RotaryTable::<B>::new(8, 6, 100.0, &Default::default());
-            let turned = B::rotary(tensor(&x, [4, 3, 6]), &table.angles(int_tensor(positions, [4])));
+            let turned = B::rotary(tensor(&x, [4, 18]), &table.angles(int_tensor(positions, [4]), 3));
             let x: Vec<f64> = x.into_iter().map(f64::from).collect();
             let expected: Vec<f64> = x
                 .chunks_exact(6)

@@ -68,9 +68,10 @@ impl OuterBounds {
 ///                = 0       where A > 0 and w > high, or A < 0 and w < low
 /// ```
 ///
-/// A weight exactly at a bound keeps its gradient. With a dual clip c, additionally J_t = max(J_t, c A) for A
-/// < 0, with no gradient where that acts. The binding is [`Binding::OuterLow`] or [`Binding::OuterHigh`]
-/// where an outer bound or the dual clip acted and the window did not.
+/// A weight exactly at a bound keeps its gradient. With a dual clip c, a token with a negative advantage
+/// additionally has J_t = max(J_t, c A), with no gradient where that acts. The binding is
+/// [`Binding::OuterLow`] or [`Binding::OuterHigh`] where an outer bound or the dual clip acted and the window
+/// did not.
 ///
 /// *Reference*: Schulman et al., 2017, arXiv:1707.06347; dual clip: Ye et al., "Mastering complex control in
 /// MOBA games with deep reinforcement learning", 2019, arXiv:1912.09729.

@@ -78,7 +78,7 @@ fn check_rows(batch: &RewardBatch, advantages: &Advantages, name: &str) {
         };
         assert!(
             fits,
-            "{name}: {advantage:?} does not fit {row:?}; unscored rows are excluded, others have finite numbers"
+            "{name}: {advantage:?} does not fit {row:?}; unscored rows are excluded, others have numbers"
         );
     }
 }

@@ -1,0 +1,88 @@
+//! The engine that runs the model in the same process.
+
+use std::num::NonZeroUsize;
+
+use burn::tensor::backend::Backend;
+use firebrick_core::{
+    CausalLm, Completion, GenerationRequest, PolicyRef, RolloutEngine, RolloutError, SamplingSpec,
+};
+
+use crate::batch::Batch;
+
+/// Generates with the model itself, for a whole batch at once with a cache of keys and values.
+///
+/// `B` is a plain backend: under autodiff pass `model.valid()`, whose type is the model on the inner backend. On an autodiff backend every
+/// step would keep a graph that is never used.
+///
+/// Every completion draws from a ChaCha8 stream of its own, seeded by its request, one number in [0, 1) for each new token. So
+/// it does not depend on what else is in the batch, or on the backend, except where a number falls so close to the boundary
+/// between two tokens that the rounding of the logits decides ([`crate::Draw::margin`]). Its log-probs are
+/// those of the distribution that it was drawn from, filters included.
+#[derive(Debug, Clone)]
+pub struct EmbeddedEngine<B: Backend> {
+    device: B::Device,
+    max_batch_rows: Option<NonZeroUsize>,
+}
+
+impl<B: Backend> EmbeddedEngine<B> {
+    /// An engine for models on `device` that serves all requests in one batch.
+    pub fn new(device: B::Device) -> Self {
+        Self { device, max_batch_rows: None }
+    }
+
+    /// Serves at most `rows` requests at a time, which bounds the memory of the cache.
+    #[must_use]
+    pub fn with_max_batch_rows(mut self, rows: NonZeroUsize) -> Self {
+        self.max_batch_rows = Some(rows);
+        self
+    }
+}
+
+impl<B: Backend, M: CausalLm<B>> RolloutEngine<M> for EmbeddedEngine<B> {
+    fn generate(
+        &mut self,
+        policy: PolicyRef<'_, M>,
+        requests: &[GenerationRequest],
+        sampling: &SamplingSpec,
+    ) -> Result<Vec<Completion>, RolloutError> {
+        sampling.validate()?;
+        for (index, request) in requests.iter().enumerate() {
+            check(index, request, sampling, policy.model)?;
+        }
+        let rows = self.max_batch_rows.map_or(requests.len(), NonZeroUsize::get).max(1);
+        let mut completions = Vec::with_capacity(requests.len());
+        for (slice, requests) in requests.chunks(rows).enumerate() {
+            let batch = Batch::new(slice * rows, requests, sampling, &policy);
+            completions.extend(batch.run(&self.device)?);
+        }
+        Ok(completions)
+    }
+}
+
+/// Checks that a request can be served.
+fn check<B: Backend, M: CausalLm<B>>(
+    index: usize,
+    request: &GenerationRequest,
+    sampling: &SamplingSpec,
+    model: &M,
+) -> Result<(), RolloutError> {
+    let (prompt, max_new) = (request.prompt.len(), sampling.max_new_tokens);
+    if prompt == 0 {
+        return Err(RolloutError::EmptyPrompt { request: index });
+    }
+    let limit = model.max_positions();
+    if prompt.saturating_add(max_new) > limit {
+        return Err(RolloutError::TooLong { request: index, prompt, max_new, limit });
+    }
+    let vocab = model.vocab_size();
+    match request.prompt.iter().find(|token| **token as usize >= vocab) {
+        None => Ok(()),
+        Some(token) => {
+            let message = format!(
+                "request {index}: the prompt has token {token}, but the model has ids below {vocab} only; \
+                 check that the tokenizer belongs to the model"
+            );
+            Err(RolloutError::Engine { message, source: None })
+        }
+    }
+}
