@@ -4,15 +4,15 @@
 //! cargo run --release --example custom_objective
 //! ```
 //!
-//! Learns short sums on a CPU and exits with an error when it does not.
+//! Takes seconds on a CPU and exits with an error when nothing was learned.
 
 use std::path::Path;
 
 use anyhow::ensure;
 use burn::backend::{Autodiff, Flex};
 use firebrick_core::{Anchor, ImportanceEstimator, ResponseTokens};
+use firebrick_examples::Sevens;
 use firebrick_objectives::{Aggregation, Composed, ConstantClip, GroupNormalized, PpoMin, Recipe};
-use firebrick_reward::ExactAnswer;
 use firebrick_trainer::{Plan, RunConfig, run_plan};
 
 /// Weighs each prefix as TAPO does, but forgets: the influence of a token halves every `half_life` tokens.
@@ -32,25 +32,22 @@ impl ImportanceEstimator for FadingPrefix {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "an example talks to its user")]
+#[expect(clippy::print_stdout, reason = "an example talks to its user")]
 fn main() -> anyhow::Result<()> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let mut config = RunConfig::read(&root.join("configs/math-smoke.toml"))?.relative_to(root);
+    let mut config = RunConfig::read(&root.join("configs/from-scratch.toml"))?.relative_to(root);
     config.run.directory.set_file_name("custom-objective");
+    let (estimator, clip) = (FadingPrefix { half_life: 8.0 }, ConstantClip { low: 0.2, high: 0.2 });
     let recipe = Recipe {
-        objective: Box::new(Composed::new(
-            FadingPrefix { half_life: 8.0 },
-            ConstantClip { low: 0.2, high: 0.2 },
-            PpoMin::default(),
-        )),
+        objective: Box::new(Composed::new(estimator, clip, PpoMin::default())),
         aggregation: Aggregation::SeqMeanTokenMean,
         advantage: Box::new(GroupNormalized::default()),
         anchor: Anchor::Behaviour,
     };
-    let plan = Plan::<Autodiff<Flex>>::new(config.train.clone(), recipe, ExactAnswer::default())?;
+    let plan = Plan::<Autodiff<Flex>>::new(config.train.clone(), recipe, Sevens)?;
     let summary = run_plan(&config, plan, Default::default())?;
     let (before, after) = (summary.before.avg_at_k, summary.after.avg_at_k);
-    eprintln!("held-out accuracy: {before} before, {after} after");
-    ensure!(after.value > before.value + 0.1, "nothing was learned");
+    println!("responses that are four fifths sevens: {before} before, {after} after");
+    ensure!(after.value > before.value + 0.5, "nothing was learned");
     Ok(())
 }

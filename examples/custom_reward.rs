@@ -1,47 +1,40 @@
-//! A user's own reward: partial credit for answers that come close.
+//! A user's own reward: one `impl` with one method.
 //!
 //! ```text
 //! cargo run --release --example custom_reward
 //! ```
 //!
-//! Learns short sums on a CPU and exits with an error when it does not.
+//! Takes seconds on a CPU and exits with an error when nothing was learned.
 
 use std::path::Path;
 
 use anyhow::ensure;
 use burn::backend::{Autodiff, Flex};
-use firebrick_core::{RewardVerifier, Sample, UnscoredReason, Verdict, VerifyError};
-use firebrick_reward::{ExtractionSpec, extract_answer};
+use firebrick_core::{FinishReason, RewardVerifier, Sample, Verdict, VerifyError};
 use firebrick_trainer::{Plan, RunConfig, run_plan};
 
-/// Pays 1 for the right number and less the further away it is, down to 0 at `width`.
+/// Pays for a response of three tokens or more that ends by itself, and less the more it holds beside even digits.
 #[derive(Debug)]
-struct Closeness {
-    width: f64,
-}
+struct EvenDigits;
 
-impl RewardVerifier for Closeness {
+impl RewardVerifier for EvenDigits {
     fn verify(&self, sample: &Sample<'_>) -> Result<Verdict, VerifyError> {
-        let Ok(reference) = sample.prompt.answer.parse::<f64>() else {
-            return Ok(Verdict::Unscored(UnscoredReason::BadReference(sample.prompt.answer.clone())));
-        };
-        let found = extract_answer(sample.text, &ExtractionSpec::default());
-        let number = found.as_ref().and_then(|answer| answer.text.parse::<f64>().ok());
-        let reward = number.map_or(0.0, |number| (1.0 - (number - reference).abs() / self.width).max(0.0));
-        Ok(Verdict::graded(reward, found.map(|answer| answer.text.to_owned()), "closeness"))
+        let even = sample.text.chars().filter(|c| c.to_digit(10).is_some_and(|digit| digit % 2 == 0)).count();
+        let ended = sample.finish_reason == FinishReason::Stop && sample.tokens.len() >= 3;
+        let share = even as f64 / sample.text.chars().count().max(1) as f64;
+        Ok(Verdict::scored(if ended { share } else { 0.0 }))
     }
 }
 
-#[expect(clippy::print_stderr, reason = "an example talks to its user")]
+#[expect(clippy::print_stdout, reason = "an example talks to its user")]
 fn main() -> anyhow::Result<()> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let mut config = RunConfig::read(&root.join("configs/math-smoke.toml"))?.relative_to(root);
+    let mut config = RunConfig::read(&root.join("configs/from-scratch.toml"))?.relative_to(root);
     config.run.directory.set_file_name("custom-reward");
-    let reward = Closeness { width: 20.0 };
-    let plan = Plan::<Autodiff<Flex>>::new(config.train.clone(), config.objective.build(), reward)?;
+    let plan = Plan::<Autodiff<Flex>>::new(config.train.clone(), config.objective.build(), EvenDigits)?;
     let summary = run_plan(&config, plan, Default::default())?;
     let (before, after) = (summary.before.avg_at_k, summary.after.avg_at_k);
-    eprintln!("held-out accuracy: {before} before, {after} after");
-    ensure!(after.value > before.value + 0.1, "nothing was learned");
+    println!("responses of even digits: {before} before, {after} after");
+    ensure!(after.value > before.value + 0.5, "nothing was learned");
     Ok(())
 }

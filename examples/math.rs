@@ -4,7 +4,7 @@
 //! cargo run --release --example math                        the run of configs/math-cpu.toml
 //! cargo run --release --example math -- --seed 2            another seed
 //! cargo run --release --example math -- --control random    rewards by chance: nothing should be learned
-//! cargo run --example math -- --config configs/math-smoke.toml
+//! cargo run --example math -- --steps 10                    less of it
 //! ```
 //!
 //! Warm start on worked solutions, then TAPO with four passes over each rollout batch. Prints held-out accuracy before
@@ -26,6 +26,9 @@ struct Arguments {
     /// Replaces the config's seed.
     #[arg(long)]
     seed: Option<u64>,
+    /// Replaces the number of rollout batches.
+    #[arg(long)]
+    steps: Option<usize>,
     /// Replaces the verdicts that are trained on.
     #[arg(long, value_parser = ["random"])]
     control: Option<String>,
@@ -49,12 +52,15 @@ fn main() -> anyhow::Result<()> {
     if let Some(seed) = arguments.seed {
         config.train.seed = RootSeed(seed);
     }
-    if let Some(directory) = arguments.run_dir {
-        config.run.directory = directory;
+    if let Some(steps) = arguments.steps {
+        config.train.steps = steps;
     }
     if arguments.control.is_some() {
         config.control = Control::Random;
         config.run.directory.set_file_name("math-control");
+    }
+    if let Some(directory) = arguments.run_dir {
+        config.run.directory = directory;
     }
 
     let summary = run::<Autodiff<Flex>>(&config, Default::default())?;

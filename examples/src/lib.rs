@@ -2,5 +2,7 @@
 
 mod chained_sums;
 mod data_rows;
+mod sevens;
 
 pub use chained_sums::{ChainedSum, ChainedSums, ChainedSumsSpec};
+pub use sevens::Sevens;

@@ -104,7 +104,9 @@ pub(crate) enum DeviceError {
     #[error("device {device} is not compiled in; build with `--features {feature}`")]
     NotCompiled { device: DeviceChoice, feature: &'static str },
     #[cfg(feature = "cuda")]
-    #[error("device {device}: no NVIDIA driver was found (libcuda cannot be loaded); install the driver or use --device cpu")]
+    #[error(
+        "device {device}: no NVIDIA driver was found (libcuda cannot be loaded); install the driver or use --device cpu"
+    )]
     NoDriver { device: DeviceChoice },
     #[cfg(feature = "cuda")]
     #[error("device {device}: the driver reports {count} card(s), numbered from 0; choose one of them")]

@@ -107,7 +107,9 @@ const _: Option<&dyn AdvantageEstimator> = None; // object-safe
 #[non_exhaustive]
 pub enum AdvantageError {
     /// A reward is NaN or infinite.
-    #[error("row {row} (group {group}): the reward is {reward}; rewards must be finite, and a failed verifier returns Unscored")]
+    #[error(
+        "row {row} (group {group}): the reward is {reward}; rewards must be finite, and a failed verifier returns Unscored"
+    )]
     NonFinite {
         /// Index of the row.
         row: usize,

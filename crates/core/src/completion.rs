@@ -197,7 +197,9 @@ impl Group {
 #[non_exhaustive]
 pub enum CompletionError {
     /// Completions and verdicts of a group do not pair up.
-    #[error("group of prompt `{prompt}`: {completions} completions and {verdicts} verdicts; a group needs as many of each, and at least one")]
+    #[error(
+        "group of prompt `{prompt}`: {completions} completions and {verdicts} verdicts; a group needs as many of each, and at least one"
+    )]
     GroupMismatch {
         /// Id of the prompt.
         prompt: String,

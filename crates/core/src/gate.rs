@@ -36,13 +36,7 @@ pub struct Gated {
 /// A gate never divides by counts and knows no padding; the trainer owns the one denominator.
 pub trait Gate: Debug + Send + Sync {
     /// Writes one entry per policy token; all slices have the response's length.
-    fn gate(
-        &self,
-        response: &ResponseTokens<'_>,
-        log_weights: &[f64],
-        bounds: &[Bounds],
-        out: &mut [Gated],
-    );
+    fn gate(&self, response: &ResponseTokens<'_>, log_weights: &[f64], bounds: &[Bounds], out: &mut [Gated]);
 
     /// Whether `slope` is a score-function coefficient (a detached weight times the log-prob) and so not the derivative of
     /// `value` with respect to the log-weight.
@@ -62,13 +56,7 @@ pub trait Gate: Debug + Send + Sync {
 }
 
 impl<T: Gate + ?Sized> Gate for Box<T> {
-    fn gate(
-        &self,
-        response: &ResponseTokens<'_>,
-        log_weights: &[f64],
-        bounds: &[Bounds],
-        out: &mut [Gated],
-    ) {
+    fn gate(&self, response: &ResponseTokens<'_>, log_weights: &[f64], bounds: &[Bounds], out: &mut [Gated]) {
         (**self).gate(response, log_weights, bounds, out);
     }
     fn is_score_function(&self) -> bool {

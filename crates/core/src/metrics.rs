@@ -130,8 +130,7 @@ pub struct Metrics {
 impl Metrics {
     /// Adds `sum` with denominator `weight` to the mean `name`.
     pub fn add_mean(&mut self, name: &str, sum: f64, weight: f64) {
-        let metric =
-            Metric::Mean { sum: ExactSum::from_iter([sum]), weight: ExactSum::from_iter([weight]) };
+        let metric = Metric::Mean { sum: ExactSum::from_iter([sum]), weight: ExactSum::from_iter([weight]) };
         self.record(name, &metric);
     }
 
@@ -156,10 +155,7 @@ impl Metrics {
                 self.entries.insert(name.to_owned(), metric.clone());
             }
             Some(entry) => match (entry, metric) {
-                (
-                    Metric::Mean { sum, weight },
-                    Metric::Mean { sum: other_sum, weight: other_weight },
-                ) => {
+                (Metric::Mean { sum, weight }, Metric::Mean { sum: other_sum, weight: other_weight }) => {
                     sum.merge(other_sum);
                     weight.merge(other_weight);
                 }

@@ -153,10 +153,7 @@ impl<'a> ResponseTokens<'a> {
     ///
     /// # Errors
     /// When the number of tokens differs.
-    pub fn new(
-        context: &'a ResponseContext,
-        current: &'a LogProbs<Current>,
-    ) -> Result<Self, ResponseError> {
+    pub fn new(context: &'a ResponseContext, current: &'a LogProbs<Current>) -> Result<Self, ResponseError> {
         context.check(current)?;
         let log_ratios = current
             .values()

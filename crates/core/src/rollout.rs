@@ -77,7 +77,9 @@ pub enum RolloutError {
         limit: usize,
     },
     /// The model returned logits that no token can be drawn from.
-    #[error("request {request}, new token {position}: the logits hold {what}, so no token can be drawn; the weights are probably not finite")]
+    #[error(
+        "request {request}, new token {position}: the logits hold {what}, so no token can be drawn; the weights are probably not finite"
+    )]
     BadLogits {
         /// Index of the request.
         request: usize,

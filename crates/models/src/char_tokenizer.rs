@@ -18,8 +18,9 @@ const QUOTED: usize = 60;
 
 /// One token for each character of an alphabet, and the special token 0 that ends a sequence.
 ///
-/// Character i of the alphabet, counted from 0, has id i + 1. A chat is rendered as its messages one after another, with
-/// nothing in between: on the small problems that this tokenizer is for, the text is the whole template.
+/// Character i of the alphabet, counted from 0, has id i + 1. A chat is rendered as its messages one after
+/// another, with nothing in between: on the small problems that this tokenizer is for, the text is the whole
+/// template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CharTokenizer {
     alphabet: Vec<char>,

@@ -9,7 +9,8 @@ use crate::{Decoder, ModelError, files, init::WeightInit};
 
 /// Shape and constants of a [`Decoder`], under the field names of Hugging Face's `config.json`.
 ///
-/// Optional fields have the defaults of the Llama and Qwen configurations of Hugging Face. Unknown fields are refused.
+/// Optional fields have the defaults of the Llama and Qwen configurations of Hugging Face. Unknown fields are
+/// refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecoderConfig {
@@ -39,11 +40,12 @@ pub struct DecoderConfig {
     /// Whether the head shares the embedding's weights (default: no).
     #[serde(default)]
     pub tie_word_embeddings: bool,
-    /// Whether the query, key and value projections have a bias, as in Qwen2 (default: no). The output projection has
-    /// none.
+    /// Whether the query, key and value projections have a bias, as in Qwen2 (default: no). The output
+    /// projection has none.
     #[serde(default)]
     pub attention_bias: bool,
-    /// Whether the queries and keys of each head are normalised before they are rotated, as in Qwen3 (default: no).
+    /// Whether the queries and keys of each head are normalised before they are rotated, as in Qwen3
+    /// (default: no).
     #[serde(default)]
     pub qk_norm: bool,
     /// Standard deviation of the initial weights (default 0.02).
@@ -111,12 +113,13 @@ impl DecoderConfig {
 
     /// A decoder with initial weights drawn from `seed`.
     ///
-    /// Weights are drawn on the host from N(0, `initializer_range`²), so that they are the same on every backend. The projections
-    /// that write to the residual stream (`o_proj`, `down_proj`) are smaller by 1/√(2·layers), so that the stream's variance does
-    /// not grow with depth; norms start at one, biases at zero.
+    /// Weights are drawn on the host from N(0, `initializer_range`²), so that they are the same on every
+    /// backend. The projections that write to the residual stream (`o_proj`, `down_proj`) are smaller by
+    /// 1/√(2·layers), so that the stream's variance does not grow with depth; norms start at one, biases at
+    /// zero.
     ///
-    /// *Reference*: Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 (the
-    /// scaling).
+    /// *Reference*: Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3
+    /// (the scaling).
     ///
     /// # Errors
     /// When the configuration is not valid ([`Self::validate`]).

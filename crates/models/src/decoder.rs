@@ -13,9 +13,11 @@ use crate::{
     CausalMask, DecoderConfig, DecoderLayer, FusedOps, KvCache, RmsNorm, RotaryTable, init::WeightInit,
 };
 
-/// A decoder-only language model of the Llama and Qwen families. Its fields are named as in Hugging Face's weights.
+/// A decoder-only language model of the Llama and Qwen families. Its fields are named as in Hugging Face's
+/// weights.
 ///
-/// A forward pass on an autodiff backend keeps its graph until a `backward`: generate and evaluate on `model.valid()`.
+/// A forward pass on an autodiff backend keeps its graph until a `backward`: generate and evaluate on
+/// `model.valid()`.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend> {
     /// Everything but the head.
@@ -82,7 +84,8 @@ impl<B: FusedOps> DecoderBody<B> {
         };
         let positions = positions.flatten(0, 1);
         let angles = self.layers[0].self_attn.angles(&self.rotary, positions);
-        // Two dimensions throughout: a projection of three runs one product, and one weight gradient, for each row.
+        // Two dimensions throughout: a projection of three runs one product, and one weight gradient, for
+        // each row.
         let mut x = self.embed_tokens.weight.val().select(0, tokens.flatten(0, 1));
         for (index, layer) in self.layers.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| (index, cache));
@@ -182,8 +185,8 @@ mod tests {
             }
         }
 
-        /// Rows of different lengths, padded on the left, in a prefill and then token by token; a row leaves and the
-        /// others change places.
+        /// Rows of different lengths, padded on the left, in a prefill and then token by token; a row leaves
+        /// and the others change places.
         fn cached_steps_give_the_hidden_states_of_a_full_pass<B>() {
             for config in configs() {
                 let model = model::<B>(&config);
@@ -207,7 +210,8 @@ mod tests {
                 let tokens = padding.iter().zip(rows).flat_map(|(pad, row)| padded(*pad, row));
                 let positions =
                     padding.iter().zip(rows).flat_map(|(pad, row)| padded(*pad, &[0, 1, 2, 3][..row.len()]));
-                let hidden = model.extend(int_tensor(tokens, [3, 4]), int_tensor(positions, [3, 4]), &mut cache);
+                let (tokens, positions) = (int_tensor(tokens, [3, 4]), int_tensor(positions, [3, 4]));
+                let hidden = model.extend(tokens, positions, &mut cache);
                 assert_close(&last(hidden), &[0, 1, 2].map(|row| full(row, 0)).concat(), 1e-5);
                 let step = |kept: &[usize], new: usize, cache: &mut KvCache<B>| {
                     let shape = [kept.len(), 1];

@@ -46,7 +46,8 @@ impl<'a, B: Backend> WeightInit<'a, B> {
 
     /// One draw from N(0, 1).
     ///
-    /// *Reference*: Box, Muller, "A note on the generation of random normal deviates", Ann. Math. Statist. 29, 1958.
+    /// *Reference*: Box, Muller, "A note on the generation of random normal deviates", Ann. Math. Statist.
+    /// 29, 1958.
     fn draw(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.rng.random::<f64>()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.rng.random::<f64>()).cos()

@@ -6,7 +6,8 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use crate::{CausalMask, mask::hide_left};
 
-/// The cache of a [`crate::Decoder`]: one pair of keys and values for each layer, which grows by concatenation.
+/// The cache of a [`crate::Decoder`]: one pair of keys and values for each layer, which grows by
+/// concatenation.
 #[derive(Debug)]
 pub struct KvCache<B: Backend> {
     /// Keys and values of each layer, `[B, K, G, E]`; `None` before the first token.

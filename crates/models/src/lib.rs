@@ -1,9 +1,9 @@
 //! Decoder language models, the operations they are made of, their weights and a character tokenizer.
 //!
-//! [`Decoder`] is the one decoder of the crate: pre-norm, rotary positions, grouped-query attention, gated feed-forward
-//! (the Llama and Qwen families). [`DecoderConfig`] describes it under the names of Hugging Face and draws its initial weights, the
-//! same on every backend. It implements [`firebrick_core::CausalLm`] for every backend with [`FusedOps`], the trait that names the
-//! operations worth a kernel of their own.
+//! [`Decoder`] is the one decoder of the crate: pre-norm, rotary positions, grouped-query attention, gated
+//! feed-forward (the Llama and Qwen families). [`DecoderConfig`] describes it under the names of Hugging Face
+//! and draws its initial weights, the same on every backend. It implements [`firebrick_core::CausalLm`] for
+//! every backend with [`FusedOps`], the trait that names the operations worth a kernel of their own.
 //!
 //! Backends are compiled in by the features `flex`, `ndarray`, `cuda` and `wgpu`; none is on by default.
 #![cfg_attr(docsrs, feature(doc_cfg))]

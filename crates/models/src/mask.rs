@@ -4,8 +4,8 @@
 
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
-/// Added to the score of a key that a query must not see. Finite, so that a row without any visible key (padding) has a
-/// finite softmax, and small enough that two of them add up in f16.
+/// Added to the score of a key that a query must not see. Finite, so that a row without any visible key
+/// (padding) has a finite softmax, and small enough that two of them add up in f16.
 const HIDDEN: f32 = -3.0e4;
 
 /// Which keys each query sees: those up to its own position that are not left padding.
@@ -42,8 +42,8 @@ impl<B: Backend> CausalMask<B> {
         Self { bias: Some(bias) }
     }
 
-    /// What is to be added to the scaled scores, `[1, S, K]` or `[B, S, K]`: zero where a query sees a key, a large negative
-    /// but finite number where it does not. `None` when every query sees every key.
+    /// What is to be added to the scaled scores, `[1, S, K]` or `[B, S, K]`: zero where a query sees a key, a
+    /// large negative but finite number where it does not. `None` when every query sees every key.
     pub fn bias(&self) -> Option<&Tensor<B, 3>> {
         self.bias.as_ref()
     }

@@ -9,10 +9,11 @@ use burn::{
 
 /// Cosines and sines of the rotary angles of every position: position p turns pair i by p · θ^(−2i/E).
 ///
-/// *Reference*: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, arXiv:2104.09864.
+/// *Reference*: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021,
+/// arXiv:2104.09864.
 ///
-/// *Differs from the paper*: pair i is made of the entries i and i + E/2 of a head (half rotation, the layout of weights
-/// on Hugging Face), not of neighbours.
+/// *Differs from the paper*: pair i is made of the entries i and i + E/2 of a head (half rotation, the layout
+/// of weights on Hugging Face), not of neighbours.
 #[derive(Module, Debug)]
 pub struct RotaryTable<B: Backend> {
     /// `[P, E]`

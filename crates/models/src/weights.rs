@@ -12,8 +12,9 @@ use crate::{Misshapen, ModelError, files};
 
 /// Writes the weights of a model to a safetensors file.
 ///
-/// A tensor is named by the path of its field (`model.layers.0.mlp.up_proj.weight`). The weight of a `Linear`, which Burn keeps as
-/// `[inputs, outputs]`, is written as `[outputs, inputs]`. The same weights give the same bytes.
+/// A tensor is named by the path of its field (`model.layers.0.mlp.up_proj.weight`). The weight of a
+/// `Linear`, which Burn keeps as `[inputs, outputs]`, is written as `[outputs, inputs]`. The same weights
+/// give the same bytes.
 ///
 /// # Errors
 /// When the file cannot be written or the model has elements that are not floating-point numbers.
@@ -34,13 +35,14 @@ pub fn save_safetensors<B: Backend, M: Module<B>>(
     files::write(path, &bytes)
 }
 
-/// Returns the model with its weights replaced by those of a safetensors file, converted to the backend's elements.
+/// Returns the model with its weights replaced by those of a safetensors file, converted to the backend's
+/// elements.
 ///
 /// Names and layouts are those of [`save_safetensors`]; elements may be F64, F32, F16 or BF16.
 ///
 /// # Errors
-/// [`ModelError::Mismatch`] lists every tensor that is missing, not part of the model, or of another shape; nothing is
-/// loaded in part.
+/// [`ModelError::Mismatch`] lists every tensor that is missing, not part of the model, or of another shape;
+/// nothing is loaded in part.
 pub fn load_safetensors<B: Backend, M: Module<B>>(model: M, path: impl AsRef<Path>) -> Result<M, ModelError> {
     let path = path.as_ref();
     let bytes = files::read(path)?;

@@ -80,6 +80,11 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
             .collect();
         let mut coefficients = vec![0.0; len];
         self.estimator.pull_back(response, &upstream, &mut coefficients);
+        for (index, coefficient) in coefficients.iter_mut().enumerate() {
+            if response.is_saturated(index) {
+                *coefficient = 0.0;
+            }
+        }
         let mut loss = -weight * gated.iter().map(|token| token.value).sum::<f64>();
 
         let mut kl_sum = 0.0;
@@ -92,11 +97,6 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
                 coefficients[index] -= weight * coefficient * estimator.derivative(log_ratio);
             }
             loss += weight * coefficient * kl_sum;
-        }
-        for (index, coefficient) in coefficients.iter_mut().enumerate() {
-            if response.is_saturated(index) {
-                *coefficient = 0.0;
-            }
         }
         let bindings = gated.iter().map(|token| token.binding).collect();
         ResponseTerms { loss, coefficients, log_weights, bindings, kl_sum }
@@ -160,6 +160,15 @@ mod tests {
         assert_close(terms.kl_sum, 0.106_530_659_7, 1e-9, "kl_sum");
         assert_close(terms.loss, 0.25 * 0.5 * 0.106_530_659_7, 1e-9, "loss");
         assert_all_close(&terms.coefficients, &[-0.25 * 0.5 * 0.393_469_340_3, 0.0], 1e-9, "coefficients");
+    }
+
+    /// Far from the anchor, near the reference: the weight has no gradient, the penalty has.
+    #[test]
+    fn the_kl_penalty_of_a_saturated_token_keeps_its_gradient() {
+        let response = TestResponse::new(&[-30.0], &[-1.0], &[1.0]).with_reference(&[-1.5]);
+        let objective = Composed::new(TokenRatio, CLIP, PpoMin::default()).with_kl(KL);
+        let terms = objective.evaluate(&response.tokens(), 1.0);
+        assert_all_close(&terms.coefficients, &[-0.5 * 0.393_469_340_3], 1e-9, "coefficients");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use rayon::prelude::*;
 
 use crate::{BadLogits, Distribution};
 
-/// Finished rows leave the cache once they are one in this many: to leave costs a copy of the cache, as does every
-/// step, and to stay costs a row's share of every step.
+/// Finished rows leave the cache once they are one in this many: to leave costs a copy of the cache, as does
+/// every step, and to stay costs a row's share of every step.
 const LEAVING_SHARE: usize = 8;
 
 /// Fed where a token does not matter.
@@ -98,8 +98,8 @@ impl<'a, M> Batch<'a, M> {
         (tokens, positions)
     }
 
-    /// Appends as many tokens to each row of the cache and returns the logits after the last one, row after row: the
-    /// one place where the device is waited for.
+    /// Appends as many tokens to each row of the cache and returns the logits after the last one, row after
+    /// row: the one place where the device is waited for.
     fn extend<B: Backend>(
         &self,
         (tokens, positions): (Vec<TokenId>, Vec<usize>),

@@ -6,11 +6,13 @@ use firebrick_core::{SamplingSpec, TokenId};
 
 /// Probabilities of the next token after temperature and filters, over the whole vocabulary.
 ///
-/// Everything is computed in f64 on the host, so that the same logits give the same token on every machine and backend.
+/// Everything is computed in f64 on the host, so that the same logits give the same token on every machine
+/// and backend.
 ///
-/// *References*: Fan, Lewis, Dauphin, "Hierarchical Neural Story Generation", 2018, arXiv:1805.04833 (top-k); Holtzman
-/// et al., "The Curious Case of Neural Text Degeneration", 2019, arXiv:1904.09751 (top-p); Nguyen et al., "Turning Up the Heat:
-/// Min-p Sampling for Creative and Coherent LLM Outputs", 2024, arXiv:2407.01082 (min-p).
+/// *References*: Fan, Lewis, Dauphin, "Hierarchical Neural Story Generation", 2018, arXiv:1805.04833 (top-k);
+/// Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019, arXiv:1904.09751 (top-p); Nguyen et
+/// al., "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs", 2024, arXiv:2407.01082
+/// (min-p).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Distribution {
     /// Sums to 1; exactly zero for a token that a filter removed.
@@ -24,8 +26,8 @@ pub struct Draw {
     pub token: TokenId,
     /// Logarithm of its probability in nats.
     pub log_prob: f64,
-    /// How far the uniform number was from the nearest number that would have drawn another token: below rounding errors of
-    /// the logits, the draw is a matter of chance.
+    /// How far the uniform number was from the nearest number that would have drawn another token: below
+    /// rounding errors of the logits, the draw is a matter of chance.
     pub margin: f64,
 }
 
@@ -56,9 +58,10 @@ impl BadLogits {
 impl Distribution {
     /// The distribution of `sampling` for these logits, one for each token of the vocabulary.
     ///
-    /// p ∝ exp(z / temperature), of which top-k, top-p and min-p, in this order, keep a part each of what the one before kept
-    /// (top-p reckons with the mass that top-k left); what is left is renormalised. Between equal logits the smaller id is the more probable. Temperature 0 puts everything
-    /// on the most probable token.
+    /// p ∝ exp(z / temperature), of which top-k, top-p and min-p, in this order, keep a part each of what the
+    /// one before kept (top-p reckons with the mass that top-k left); what is left is renormalised. Between
+    /// equal logits the smaller id is the more probable. Temperature 0 puts everything on the most probable
+    /// token.
     ///
     /// # Errors
     /// When a logit is not finite or there is none.
@@ -86,7 +89,8 @@ impl Distribution {
         &self.probabilities
     }
 
-    /// The token at which the cumulated probabilities, in the order of the vocabulary, exceed `uniform`, in [0, 1).
+    /// The token at which the cumulated probabilities, in the order of the vocabulary, exceed `uniform`, in
+    /// [0, 1).
     pub fn draw(&self, uniform: f64) -> Draw {
         let mut below = 0.0;
         let mut last = None;
@@ -225,7 +229,8 @@ mod tests {
         assert_close(&filtered(&p, |spec| spec.min_p = 0.99), &[1.0, 0.0, 0.0]);
     }
 
-    /// Of (0.4, 0.3, 0.2, 0.1) top-k 2 leaves (4/7, 3/7), of which the first alone reaches 0.5; the whole would need two.
+    /// Of (0.4, 0.3, 0.2, 0.1) top-k 2 leaves (4/7, 3/7), of which the first alone reaches 0.5; the whole
+    /// would need two.
     #[test]
     fn top_p_reckons_with_what_top_k_left() {
         let p = [0.4, 0.3, 0.2, 0.1];

@@ -11,13 +11,14 @@ use crate::batch::Batch;
 
 /// Generates with the model itself, for a whole batch at once with a cache of keys and values.
 ///
-/// `B` is a plain backend: under autodiff pass `model.valid()`, whose type is the model on the inner backend. On an autodiff backend every
-/// step would keep a graph that is never used.
+/// `B` is a plain backend: under autodiff pass `model.valid()`, whose type is the model on the inner backend.
+/// On an autodiff backend every step would keep a graph that is never used.
 ///
-/// Every completion draws from a ChaCha8 stream of its own, seeded by its request, one number in [0, 1) for each new token. So
-/// it does not depend on what else is in the batch, or on the backend, except where a number falls so close to the boundary
-/// between two tokens that the rounding of the logits decides ([`crate::Draw::margin`]). Its log-probs are
-/// those of the distribution that it was drawn from, filters included.
+/// Every completion draws from a ChaCha8 stream of its own, seeded by its request, one number in [0, 1) for
+/// each new token. So it does not depend on what else is in the batch, or on the backend, except where a
+/// number falls so close to the boundary between two tokens that the rounding of the logits decides
+/// ([`crate::Draw::margin`]). Its log-probs are those of the distribution that it was drawn from, filters
+/// included.
 #[derive(Debug, Clone)]
 pub struct EmbeddedEngine<B: Backend> {
     device: B::Device,

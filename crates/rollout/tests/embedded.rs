@@ -7,7 +7,7 @@ use std::{
 
 use burn::{
     backend::{Flex, NdArray},
-    module::{Ignored, Module, ModuleMapper, Param},
+    module::{Module, ModuleMapper, Param},
     tensor::{Int, Tensor, TensorData, backend::Backend},
 };
 use firebrick_core::{
@@ -66,6 +66,13 @@ fn requests() -> Vec<GenerationRequest> {
     (100..).zip(prompts).map(request).collect()
 }
 
+/// Those requests and many more.
+fn crowd() -> Vec<GenerationRequest> {
+    let others =
+        (0..24).map(|index| GenerationRequest { seed: 200 + index as u64, ..requests()[index % 6].clone() });
+    requests().into_iter().chain(others).collect()
+}
+
 fn sampling() -> SamplingSpec {
     SamplingSpec { max_new_tokens: 12, stop_tokens: vec![0], ..SamplingSpec::default() }
 }
@@ -103,7 +110,8 @@ fn last_logits<B: FusedOps>(model: &Decoder<B>, tokens: &[TokenId]) -> Vec<f32> 
     logits.into_data().iter().collect()
 }
 
-/// Asserts that two runs of a request agree up to a draw that lies on a boundary. Returns whether they agree throughout.
+/// Asserts that two runs of a request agree up to a draw that lies on a boundary. Returns whether they agree
+/// throughout.
 #[track_caller]
 fn assert_same_up_to_chance<B: FusedOps>(model: &Decoder<B>, a: &Completion, b: &Completion) -> bool {
     assert_eq!((a.seed(), a.prompt_tokens()), (b.seed(), b.prompt_tokens()));
@@ -131,7 +139,8 @@ on_both_backends! {
         let model = model::<B>();
         let first = generate(&model, &requests(), &sampling(), None).unwrap();
         assert_eq!(first, generate(&model, &requests(), &sampling(), None).unwrap());
-        let requests: Vec<_> = requests().into_iter().map(|request| GenerationRequest { seed: 7, ..request }).collect();
+        let reseeded = requests().into_iter().map(|request| GenerationRequest { seed: 7, ..request });
+        let requests: Vec<_> = reseeded.collect();
         assert_ne!(first, generate(&model, &requests, &sampling(), None).unwrap());
     }
 
@@ -152,12 +161,16 @@ on_both_backends! {
         for (place, other) in generate(&model, &reversed, &sampling(), None).unwrap().iter().enumerate() {
             compare(requests.len() - 1 - place, other);
         }
+        for (index, other) in generate(&model, &crowd(), &sampling(), None).unwrap()[..6].iter().enumerate() {
+            compare(index, other);
+        }
         for rows in [1, 4] {
-            for (index, other) in generate(&model, &requests, &sampling(), Some(rows)).unwrap().iter().enumerate() {
+            let sliced = generate(&model, &requests, &sampling(), Some(rows)).unwrap();
+            for (index, other) in sliced.iter().enumerate() {
                 compare(index, other);
             }
         }
-        assert!(same >= 22, "{same} of 24 are the same throughout");
+        assert!(same >= 28, "{same} of 30 are the same throughout");
     }
 
     fn log_probs_are_those_of_a_full_pass<B>() {
@@ -251,7 +264,8 @@ fn filters_bind_every_draw() {
 #[derive(Module, Debug)]
 struct Watched<B: Backend> {
     decoder: Decoder<B>,
-    rows: Ignored<Arc<Mutex<Vec<usize>>>>,
+    #[module(skip)]
+    rows: Arc<Mutex<Vec<usize>>>,
 }
 
 impl<B: FusedOps> CausalLm<B> for Watched<B> {
@@ -294,16 +308,23 @@ impl<B: FusedOps> CausalLm<B> for Watched<B> {
     }
 }
 
+/// Rows leave as soon as an eighth of the cached ones is finished.
 #[test]
-fn finished_rows_leave_the_batch_before_the_next_step() {
-    let model = Watched::<Flex> { decoder: model(), rows: Ignored(Arc::default()) };
-    let completions = generate(&model, &requests(), &sampling(), None).unwrap();
-    let steps = completions.iter().map(Completion::policy_len).max().expect("there are some");
-    let running =
-        |step: usize| completions.iter().filter(|completion| completion.policy_len() > step).count();
-    let expected: Vec<_> = (0..steps).map(running).collect();
-    assert_eq!(*model.rows.lock().unwrap(), expected);
-    assert!(expected[steps - 1] < expected[0]);
+fn finished_rows_leave_the_batch() {
+    for requests in [requests(), crowd()] {
+        let model = Watched::<Flex> { decoder: model(), rows: Arc::default() };
+        let completions = generate(&model, &requests, &sampling(), None).unwrap();
+        let rows = model.rows.lock().unwrap();
+        let running = |step| completions.iter().filter(|completion| completion.policy_len() > step).count();
+        assert_eq!(completions.iter().map(Completion::policy_len).max(), Some(rows.len()));
+        for (step, rows) in rows.iter().enumerate() {
+            assert!(
+                running(step) <= *rows && (rows - running(step)) * 8 < *rows,
+                "{rows} rows at step {step}"
+            );
+        }
+        assert!(rows.is_sorted_by(|a, b| a >= b) && rows[rows.len() - 1] < rows[0], "{rows:?}");
+    }
 }
 
 #[test]

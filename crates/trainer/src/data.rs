@@ -66,8 +66,8 @@ fn read_rows<T>(
     path: &Path,
     mut parse: impl FnMut(usize, Map<String, Value>) -> Result<T, String>,
 ) -> Result<Vec<T>, DataError> {
-    let file = std::fs::File::open(path)
-        .map_err(|source| DataError::Open { path: path.to_owned(), source })?;
+    let file =
+        std::fs::File::open(path).map_err(|source| DataError::Open { path: path.to_owned(), source })?;
     let mut rows = Vec::new();
     for (index, line) in BufReader::new(file).lines().enumerate() {
         let row_error = |reason: String| DataError::Row { path: path.to_owned(), line: index + 1, reason };
@@ -122,11 +122,10 @@ fn prompt_of(mut row: Map<String, Value>, default_id: &str) -> Result<Prompt, St
 fn messages_of(value: Value, key: &str) -> Result<Vec<Message>, String> {
     match value {
         Value::String(text) => Ok(vec![Message::user(text)]),
-        Value::Array(messages) if !messages.is_empty() => {
-            serde_json::from_value(Value::Array(messages)).map_err(|error| {
+        Value::Array(messages) if !messages.is_empty() => serde_json::from_value(Value::Array(messages))
+            .map_err(|error| {
                 format!("`{key}` must be a string or a list of {{role, content}} messages ({error})")
-            })
-        }
+            }),
         other => Err(format!(
             "`{key}` must be a string or a list of {{role, content}} messages, found {}",
             kind(Some(&other))

@@ -55,7 +55,9 @@ pub enum TrainerError {
         source: TokenizerError,
     },
     /// The model cannot express what the tokenizer says.
-    #[error("the tokenizer has {tokenizer} tokens but the model's vocabulary only {model}; set the model's vocab_size to at least {tokenizer}")]
+    #[error(
+        "the tokenizer has {tokenizer} tokens but the model's vocabulary only {model}; set the model's vocab_size to at least {tokenizer}"
+    )]
     Vocabulary {
         /// Tokens of the tokenizer.
         tokenizer: usize,
@@ -69,7 +71,9 @@ pub enum TrainerError {
         what: &'static str,
     },
     /// Engine and trainer disagree on the same weights.
-    #[error("prompt `{prompt}`, response token {token}: the engine's log-prob is {engine}, the trainer computes {trainer} from the same weights (tolerance {tolerance}); every ratio would be wrong. Compare temperature, top-k/top-p, positions and weights of the two, or raise parity_tolerance if the engine computes in lower precision")]
+    #[error(
+        "prompt `{prompt}`, response token {token}: the engine's log-prob is {engine}, the trainer computes {trainer} from the same weights (mean difference over the batch {mean:e}, tolerance {tolerance:e}); every ratio would be wrong. Compare temperature, top-k/top-p, positions and weights of the two, or raise parity_tolerance if the engine computes in lower precision"
+    )]
     Parity {
         /// Id of the prompt.
         prompt: String,
@@ -79,7 +83,9 @@ pub enum TrainerError {
         engine: f64,
         /// What the trainer computed.
         trainer: f64,
-        /// The largest difference that is accepted.
+        /// Mean absolute difference over all tokens.
+        mean: f64,
+        /// The largest mean difference that is accepted.
         tolerance: f64,
     },
     /// A number is NaN or infinite; the weights are those before the step.

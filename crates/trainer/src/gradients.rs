@@ -56,8 +56,12 @@ impl<M> Gradients<M> {
         M: AutodiffModule<B>,
     {
         let mut gradients = self.accumulator.grads();
-        let mut norms =
-            SquaredNorms::<B> { gradients: &gradients, path: Vec::new(), names: Vec::new(), sums: Vec::new() };
+        let mut norms = SquaredNorms::<B> {
+            gradients: &gradients,
+            path: Vec::new(),
+            names: Vec::new(),
+            sums: Vec::new(),
+        };
         model.visit(&mut norms);
         let SquaredNorms { names, sums, .. } = norms;
         let mut total = 0.0;

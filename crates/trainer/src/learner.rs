@@ -114,11 +114,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Learner<B, M> {
     ///
     /// # Errors
     /// The name of a tensor whose gradient is not finite, with its norm; the model is unchanged.
-    pub(crate) fn step(
-        &mut self,
-        gradients: Gradients<M>,
-        learning_rate: f64,
-    ) -> Result<f64, (String, f64)> {
+    pub(crate) fn step(&mut self, gradients: Gradients<M>, learning_rate: f64) -> Result<f64, (String, f64)> {
         let (groups, norm) = gradients.finish::<B>(self.model(), self.max_grad_norm)?;
         let model = self.model.take().expect("the model is absent only inside `step`");
         let model = self.decayed.step(learning_rate, model, groups.decayed);

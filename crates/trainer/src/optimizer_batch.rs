@@ -67,10 +67,8 @@ where
             metrics.add_mean("entropy", to_host(entropies.inner()).iter().sum(), tokens);
         }
         let values = to_host(log_probs.clone().inner());
-        let current: Vec<LogProbs<Current>> = split_rows(&values, &sequences)
-            .into_iter()
-            .map(|part| LogProbs::new(part.to_vec()))
-            .collect();
+        let current: Vec<LogProbs<Current>> =
+            split_rows(&values, &sequences).into_iter().map(|part| LogProbs::new(part.to_vec())).collect();
         check_finite(&batch, &current)?;
         let weights: Vec<f64> =
             batch.iter().map(|row| plan.aggregation.weight(&denominator, row.context.len())).collect();
@@ -149,8 +147,7 @@ fn check_finite(rows: &[&TrainRow], current: &[LogProbs<Current>]) -> Result<(),
 /// Records what the objective did, as sums over tokens.
 fn record_terms(response: &ResponseTokens<'_>, terms: &ResponseTerms, with_kl: bool, metrics: &mut Metrics) {
     let tokens = response.len() as f64;
-    let count =
-        |of: &[Binding]| terms.bindings.iter().filter(|binding| of.contains(binding)).count() as f64;
+    let count = |of: &[Binding]| terms.bindings.iter().filter(|binding| of.contains(binding)).count() as f64;
     metrics.add_mean("clip_ratio/low_mean", count(&[Binding::Low]), tokens);
     metrics.add_mean("clip_ratio/high_mean", count(&[Binding::High]), tokens);
     metrics.add_mean("clip_ratio/outer_mean", count(&[Binding::OuterLow, Binding::OuterHigh]), tokens);

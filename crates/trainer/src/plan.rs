@@ -2,7 +2,8 @@
 
 use burn::tensor::backend::AutodiffBackend;
 use firebrick_core::{
-    AdvantageEstimator, Anchor, Objective, Requirements, RewardVerifier, RootSeed, SamplingError, SamplingSpec,
+    AdvantageEstimator, Anchor, Objective, Requirements, RewardVerifier, RootSeed, SamplingError,
+    SamplingSpec,
 };
 use firebrick_objectives::{Aggregation, Recipe};
 use serde::{Deserialize, Serialize};
@@ -34,8 +35,8 @@ pub struct TrainSettings {
     pub sampling: SamplingSpec,
     /// AdamW and its learning rate.
     pub optimizer: OptimizerSettings,
-    /// Largest difference (nats) between behaviour log-probs and those of a full forward pass that the probe before the
-    /// first optimizer step accepts.
+    /// Largest mean absolute difference (nats) between behaviour log-probs and those of a full forward pass that the probe
+    /// before the first optimizer step accepts; a single token may differ by twenty times as much. Default 1e-5, for f32.
     #[serde(default = "default_parity_tolerance")]
     pub parity_tolerance: f64,
     /// Completions of each step that are written to the traces.
@@ -185,7 +186,14 @@ impl<B: AutodiffBackend> Plan<B> {
         verifier: impl RewardVerifier + 'static,
     ) -> Result<Self, PlanError> {
         let Recipe { objective, aggregation, advantage, anchor } = recipe;
-        Self::checked(settings, PolicyLoss::Host(objective), aggregation, advantage, anchor, Box::new(verifier))
+        Self::checked(
+            settings,
+            PolicyLoss::Host(objective),
+            aggregation,
+            advantage,
+            anchor,
+            Box::new(verifier),
+        )
     }
 
     /// The same with an objective in Burn tensors.
@@ -242,7 +250,9 @@ impl<B: AutodiffBackend> Plan<B> {
             && (requirements.reference_log_probs || requirements.batch_current_log_probs)
         {
             return Err(PlanError::Combination {
-                problem: "a tensor objective is given neither reference log-probs nor those of the whole batch".into(),
+                problem:
+                    "a tensor objective is given neither reference log-probs nor those of the whole batch"
+                        .into(),
                 fix: "write it as a host objective",
             });
         }

@@ -6,52 +6,61 @@ use std::{
 };
 
 use firebrick_core::{
-    Completion, FinishReason, GenerationRequest, Group, Metrics, PolicyRef, Prompt, RewardVerifier, RolloutEngine,
-    Sample, SamplingSpec, TokenId, Tokenizer, UnscoredReason, Verdict,
+    Completion, FinishReason, GenerationRequest, Group, Metrics, PolicyRef, Prompt, RewardVerifier,
+    RolloutEngine, Sample, SamplingSpec, TokenId, Tokenizer, UnscoredReason, Verdict,
 };
 
 use crate::TrainerError;
 
-/// Samples `samples` completions of each prompt and verifies them.
-///
-/// `seed_of(prompt index, sample index)` seeds each completion's own random stream.
-pub(crate) fn sample_groups<M>(
-    engine: &mut dyn RolloutEngine<M>,
-    policy: PolicyRef<'_, M>,
-    prompts: &[&Prompt],
-    samples: usize,
-    sampling: &SamplingSpec,
-    tokenizer: &dyn Tokenizer,
-    verifier: &dyn RewardVerifier,
-    seed_of: impl Fn(usize, usize) -> u64,
-) -> Result<Vec<Group>, TrainerError> {
-    let mut requests = Vec::with_capacity(prompts.len() * samples);
-    for (index, prompt) in prompts.iter().enumerate() {
-        let tokens: Arc<[TokenId]> = encode(tokenizer, prompt)?.into();
-        for sample in 0..samples {
-            requests.push(GenerationRequest { prompt: tokens.clone(), seed: seed_of(index, sample) });
-        }
-    }
-    let completions = {
-        let _span = tracing::info_span!("rollout", completions = requests.len()).entered();
-        engine.generate(policy, &requests, sampling)?
-    };
-    if completions.len() != requests.len() {
-        return Err(TrainerError::EngineMismatch { asked: requests.len(), returned: completions.len() });
-    }
-    let _span = tracing::info_span!("verify").entered();
-    let mut completions = completions.into_iter();
-    prompts
-        .iter()
-        .map(|prompt| {
-            let rows: Vec<Completion> = completions.by_ref().take(samples).collect();
-            let verdicts = rows.iter().map(|row| verify(verifier, tokenizer, prompt, row)).collect();
-            Ok(Group::new((*prompt).clone(), rows, verdicts)?)
-        })
-        .collect()
+/// What turns problems into verified groups.
+pub(crate) struct Sampler<'a, M> {
+    pub(crate) engine: &'a mut dyn RolloutEngine<M>,
+    pub(crate) policy: PolicyRef<'a, M>,
+    pub(crate) sampling: &'a SamplingSpec,
+    pub(crate) tokenizer: &'a dyn Tokenizer,
+    pub(crate) verifier: &'a dyn RewardVerifier,
 }
 
-pub(crate) fn encode(tokenizer: &dyn Tokenizer, prompt: &Prompt) -> Result<Vec<TokenId>, TrainerError> {
+impl<M> Sampler<'_, M> {
+    /// Samples `samples` completions of each prompt and verifies them.
+    ///
+    /// `seed_of(prompt index, sample index)` seeds each completion's own random stream.
+    pub(crate) fn groups(
+        self,
+        prompts: &[&Prompt],
+        samples: usize,
+        seed_of: impl Fn(u64, u64) -> u64,
+    ) -> Result<Vec<Group>, TrainerError> {
+        let mut requests = Vec::with_capacity(prompts.len() * samples);
+        for (index, prompt) in prompts.iter().enumerate() {
+            let tokens: Arc<[TokenId]> = encode(self.tokenizer, prompt)?.into();
+            for sample in 0..samples {
+                let seed = seed_of(index as u64, sample as u64);
+                requests.push(GenerationRequest { prompt: tokens.clone(), seed });
+            }
+        }
+        let completions = {
+            let _span = tracing::info_span!("rollout", completions = requests.len()).entered();
+            self.engine.generate(self.policy, &requests, self.sampling)?
+        };
+        if completions.len() != requests.len() {
+            return Err(TrainerError::EngineMismatch { asked: requests.len(), returned: completions.len() });
+        }
+        let _span = tracing::info_span!("verify").entered();
+        let mut completions = completions.into_iter();
+        prompts
+            .iter()
+            .map(|prompt| {
+                let rows: Vec<Completion> = completions.by_ref().take(samples).collect();
+                let verdicts =
+                    rows.iter().map(|row| verify(self.verifier, self.tokenizer, prompt, row)).collect();
+                Ok(Group::new((*prompt).clone(), rows, verdicts)?)
+            })
+            .collect()
+    }
+}
+
+fn encode(tokenizer: &dyn Tokenizer, prompt: &Prompt) -> Result<Vec<TokenId>, TrainerError> {
     tokenizer
         .encode_chat(&prompt.messages)
         .map_err(|source| TrainerError::Prompt { id: prompt.id.clone(), source })

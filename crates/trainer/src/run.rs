@@ -1,5 +1,7 @@
 //! A whole run from a config: warm start, evaluation, reinforcement learning, evaluation, model on disk.
 
+use std::num::NonZeroUsize;
+
 use burn::tensor::backend::AutodiffBackend;
 use firebrick_core::SeedStream;
 use firebrick_models::{CharTokenizer, FusedOps, ModelError, save_safetensors};
@@ -8,9 +10,12 @@ use firebrick_rollout::EmbeddedEngine;
 use serde::Serialize;
 
 use crate::{
-    Control, DataError, EvaluationReport, Plan, PlanError, RunConfig, RunConfigError, RunDirectory, RunDirectoryError,
-    StepReport, Trainer, TrainerError, read_prompts, read_worked_solutions,
+    Control, DataError, EvaluationReport, Plan, PlanError, RunConfig, RunConfigError, RunDirectory,
+    RunDirectoryError, StepReport, Trainer, TrainerError, read_prompts, read_worked_solutions,
 };
+
+/// Most completions that are generated at once: an evaluation asks for thousands.
+const ENGINE_ROWS: NonZeroUsize = NonZeroUsize::new(512).expect("not zero");
 
 /// What a run did.
 #[derive(Debug, Clone)]
@@ -79,8 +84,9 @@ where
         .model
         .init::<B>(&device, config.train.seed.seed(SeedStream::Initialisation, &[]))
         .map_err(RunConfigError::from)?;
-    let engine = EmbeddedEngine::new();
-    let mut trainer = Trainer::new(plan, model, tokenizer.clone(), engine, device)?.with_run_directory(directory);
+    let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone()).with_max_batch_rows(ENGINE_ROWS);
+    let mut trainer =
+        Trainer::new(plan, model, tokenizer.clone(), engine, device)?.with_run_directory(directory);
 
     let clock = std::time::Instant::now();
     let mut seconds = RunSeconds::default();
@@ -102,9 +108,9 @@ where
 
     let path = config.run.directory.join("model");
     std::fs::create_dir_all(&path).map_err(|source| RunDirectoryError::Io { path: path.clone(), source })?;
-    save_safetensors(trainer.model(), &path.join("model.safetensors"))?;
-    config.model.save(&path.join("config.json"))?;
-    tokenizer.save(&path.join("tokenizer.json"))?;
+    save_safetensors(trainer.model(), path.join("model.safetensors"))?;
+    config.model.save(path.join("config.json"))?;
+    tokenizer.save(path.join("tokenizer.json"))?;
     Ok(RunSummary { before, after, steps, warm_start_steps, seconds })
 }
 

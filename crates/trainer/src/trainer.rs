@@ -18,7 +18,7 @@ use crate::{
     learner::Learner,
     optimizer_batch::{TrainRow, accumulate},
     parity,
-    rollout_batch::{record, sample_groups},
+    rollout_batch::{Sampler, record},
     sequence::log_probs,
 };
 
@@ -186,17 +186,15 @@ where
         let settings = &self.plan.settings;
         let picked = self.cursor.next(prompts.len(), settings.prompts_per_step);
         let chosen: Vec<&Prompt> = picked.iter().map(|index| &prompts[*index]).collect();
-        let (seed, step) = (settings.seed, self.step as u64);
-        sample_groups(
-            self.engine.as_mut(),
-            PolicyRef { model: &self.learner.model().valid(), version: self.version },
-            &chosen,
-            settings.group_size,
-            &self.sampling,
-            self.tokenizer.as_ref(),
-            self.plan.control.as_ref().unwrap_or(&self.plan.verifier).as_ref(),
-            |prompt, sample| seed.seed(SeedStream::Sampling, &[step, prompt as u64, sample as u64]),
-        )
+        let (seed, step, samples) = (settings.seed, self.step as u64, settings.group_size);
+        Sampler {
+            engine: self.engine.as_mut(),
+            policy: PolicyRef { model: &self.learner.model().valid(), version: self.version },
+            sampling: &self.sampling,
+            tokenizer: self.tokenizer.as_ref(),
+            verifier: self.plan.control.as_ref().unwrap_or(&self.plan.verifier).as_ref(),
+        }
+        .groups(&chosen, samples, |prompt, sample| seed.seed(SeedStream::Sampling, &[step, prompt, sample]))
     }
 
     /// Advantages and log-probs under the fixed policies. Unscored rows are left out of the loss and its denominator.
@@ -223,8 +221,9 @@ where
         if self.plan.anchor == Anchor::Proximal || self.version == 0 {
             let recomputed = self.score(&model, &sequences);
             if self.version == 0 {
-                let worst = parity::check(groups, &recomputed, self.plan.settings.parity_tolerance)?;
-                metrics.add_max("mismatch_kl/abs_log_prob_max", worst);
+                let parity = parity::check(groups, &recomputed, self.plan.settings.parity_tolerance)?;
+                metrics.add_mean("mismatch/abs_log_prob_mean", parity.mean, 1.0);
+                metrics.add_max("mismatch/abs_log_prob_max", parity.max);
             }
             proximal = (self.plan.anchor == Anchor::Proximal).then_some(recomputed);
         }
@@ -283,9 +282,7 @@ where
         let mut taken = 0;
         for epoch in 0..settings.epochs {
             let mut order: Vec<usize> = (0..groups.len()).collect();
-            order.shuffle(
-                &mut settings.seed.rng(SeedStream::MiniBatch, &[self.step as u64, epoch as u64]),
-            );
+            order.shuffle(&mut settings.seed.rng(SeedStream::MiniBatch, &[self.step as u64, epoch as u64]));
             for part in 0..settings.mini_batches {
                 let rows: Vec<&TrainRow> = order
                     .iter()
@@ -379,16 +376,16 @@ where
         let _span = tracing::info_span!("evaluate", problems = prompts.len()).entered();
         let chosen: Vec<&Prompt> = prompts.iter().collect();
         let seed = self.plan.settings.seed;
-        let groups = sample_groups(
-            self.engine.as_mut(),
-            PolicyRef { model: &self.learner.model().valid(), version: self.version },
-            &chosen,
-            settings.samples,
-            &self.sampling,
-            self.tokenizer.as_ref(),
-            self.plan.verifier.as_ref(),
-            |prompt, sample| seed.seed(SeedStream::Evaluation, &[prompt as u64, sample as u64]),
-        )?;
+        let groups = Sampler {
+            engine: self.engine.as_mut(),
+            policy: PolicyRef { model: &self.learner.model().valid(), version: self.version },
+            sampling: &self.sampling,
+            tokenizer: self.tokenizer.as_ref(),
+            verifier: self.plan.verifier.as_ref(),
+        }
+        .groups(&chosen, settings.samples, |prompt, sample| {
+            seed.seed(SeedStream::Evaluation, &[prompt, sample])
+        })?;
         evaluation::report(&groups, settings, self.tokenizer.as_ref())
             .ok_or(TrainerError::NoData { what: "the set of scored problems" })
     }

@@ -7,7 +7,8 @@ use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EvaluationSettings, LearningRateSchedule, OptimizerSettings, Sequence, Trainer, TrainerError, WorkedSolution,
+    EvaluationSettings, LearningRateSchedule, OptimizerSettings, Sequence, Trainer, TrainerError,
+    WorkedSolution,
     data_cursor::DataCursor,
     gradients::Gradients,
     micro_batches, score,
@@ -151,12 +152,10 @@ where
             total += to_host(loss.clone().inner())[0];
             gradients.backward(&loss, model);
         }
-        self.learner
-            .step(gradients, rate)
-            .map_err(|(name, value)| TrainerError::NonFinite {
-                what: format!("the gradient norm of {name}"),
-                value,
-            })?;
+        self.learner.step(gradients, rate).map_err(|(name, value)| TrainerError::NonFinite {
+            what: format!("the gradient norm of {name}"),
+            value,
+        })?;
         Ok(total)
     }
 }

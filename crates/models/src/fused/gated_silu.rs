@@ -11,7 +11,8 @@ mod tests {
     use crate::testing::{assert_close, on_both_backends, tensor, values};
 
     on_both_backends! {
-        /// silu(0) = 0, silu(1) = 1/(1 + 1/e) = 0.731059, silu(−2) = −2/(1 + e²) = −0.238406; far out x and 0.
+        /// silu(0) = 0, silu(1) = 1/(1 + 1/e) = 0.731059, silu(−2) = −2/(1 + e²) = −0.238406; far out x and
+        /// 0.
         fn gates_by_x_times_the_logistic_function<B>() {
             let gate = tensor(&[0.0, 1.0, -2.0, 100.0, -100.0], [1, 5]);
             let up = tensor(&[5.0, 2.0, 3.0, 0.5, 4.0], [1, 5]);

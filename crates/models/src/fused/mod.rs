@@ -1,7 +1,7 @@
 //! The operations that dominate a decoder, named so that a backend can bring kernels of its own.
 //!
-//! Shapes: B rows, S queries, K keys, T or N tokens, H query heads, G key and value heads, E width of a head, D hidden size, F width
-//! of the feed-forward layer, V vocabulary.
+//! Shapes: B rows, S queries, K keys, T or N tokens, H query heads, G key and value heads, E width of a head,
+//! D hidden size, F width of the feed-forward layer, V vocabulary.
 
 mod attention;
 mod autodiff;
@@ -29,15 +29,16 @@ use crate::{CausalMask, RotaryAngles};
 /// Every operation has a default that is composed of the backend's own, so that an empty `impl` is enough. An
 /// override must agree with the default in value and in gradient.
 ///
-/// The trait is implemented for the backends that this crate's features compile in, and for `Autodiff<B>` of each. For a backend
-/// that comes from elsewhere neither the trait nor the type is yours: wrap it in a type of your own, have that implement
-/// `Backend` by delegation, and write `impl FusedOps for MyBackend {}`.
+/// The trait is implemented for the backends that this crate's features compile in, and for `Autodiff<B>` of
+/// each. For a backend of your own write `impl FusedOps for MyBackend {}`. For one of a third crate, where
+/// neither the trait nor the type is yours, wrap the type in one of your own, implement `Backend` for that by
+/// delegation, and do the same.
 pub trait FusedOps: Backend {
     /// Turns the pair (x_i, x_{i+E/2}) of every head by the angle φ_i of its token:
     /// (x_i·cos φ_i − x_{i+E/2}·sin φ_i, x_{i+E/2}·cos φ_i + x_i·sin φ_i).
     ///
-    /// *Reference*: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, arXiv:2104.09864; on the
-    /// pairs see [`crate::RotaryTable`].
+    /// *Reference*: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021,
+    /// arXiv:2104.09864; on the pairs see [`crate::RotaryTable`].
     ///
     /// # Shapes
     /// - `x`: `[T, heads·E]`, with the angles of as many heads
@@ -69,11 +70,12 @@ pub trait FusedOps: Backend {
         gated_silu::composed(gate, up)
     }
 
-    /// Attention softmax(q·kᵀ/√E + mask)·v, in which query head h uses head ⌊h·G/H⌋ of the keys and values; the softmax
-    /// in f32 or wider.
+    /// Attention softmax(q·kᵀ/√E + mask)·v, in which query head h uses head ⌊h·G/H⌋ of the keys and values;
+    /// the softmax in f32 or wider.
     ///
-    /// *Reference*: Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762; Ainslie et al., "GQA: Training Generalized
-    /// Multi-Query Transformer Models from Multi-Head Checkpoints", 2023, arXiv:2305.13245.
+    /// *Reference*: Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762; Ainslie et al.,
+    /// "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head Checkpoints", 2023,
+    /// arXiv:2305.13245.
     ///
     /// # Shapes
     /// - `queries`: `[B, S, H, E]`
@@ -88,8 +90,8 @@ pub trait FusedOps: Backend {
         attention::composed(queries, keys, values, mask)
     }
 
-    /// Log-probs (and entropies) of chosen tokens under softmax(hidden·head / temperature), in f32 or wider, at most
-    /// [`ScoreOptions::chunk_tokens`] tokens at a time.
+    /// Log-probs (and entropies) of chosen tokens under softmax(hidden·head / temperature), in f32 or wider,
+    /// at most [`ScoreOptions::chunk_tokens`] tokens at a time.
     ///
     /// # Shapes
     /// - `hidden`: `[N, D]`
@@ -107,7 +109,8 @@ pub trait FusedOps: Backend {
         token_scores::composed(hidden, head, targets, options)
     }
 
-    /// Entropy −Σ p·log p of softmax(logits) in nats. Not differentiable: no gradient flows, and no graph is kept.
+    /// Entropy −Σ p·log p of softmax(logits) in nats. Not differentiable: no gradient flows, and no graph is
+    /// kept.
     ///
     /// # Shapes
     /// - `logits`: `[N, V]`

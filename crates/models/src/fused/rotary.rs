@@ -4,8 +4,8 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::RotaryAngles;
 
-/// x ⊙ cos + x·R ⊙ sin with the quarter turn R: on CPU backends a product with R is many times faster than cutting
-/// heads in halves, and as exact, since R holds 0, 1 and −1 only.
+/// x ⊙ cos + x·R ⊙ sin with the quarter turn R: on CPU backends a product with R is many times faster than
+/// cutting heads in halves, and as exact, since R holds 0, 1 and −1 only.
 pub(super) fn composed<B: Backend>(x: Tensor<B, 2>, angles: &RotaryAngles<B>) -> Tensor<B, 2> {
     let [tokens, width] = x.dims();
     let [head, _] = angles.quarter_turn.dims();

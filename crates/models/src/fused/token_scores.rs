@@ -94,8 +94,8 @@ mod tests {
     }
 
     on_both_backends! {
-        /// Logits (2, 0) at temperature 0.5 are (4, 0): with u = e⁻⁴, p = 1/(1 + u) = 0.982014,
-        /// log p = −0.018150 and −4.018150, entropy = log(1 + u) + 4u/(1 + u) = 0.018150 + 0.071945 = 0.090095.
+        /// Logits (2, 0) at temperature 0.5 are (4, 0): with u = e⁻⁴, p = 1/(1 + u) = 0.982014, log p =
+        /// −0.018150 and −4.018150, entropy = log(1 + u) + 4u/(1 + u) = 0.018150 + 0.071945 = 0.090095.
         fn temperature_divides_the_logits_of_log_probs_and_entropy<B>() {
             let (log_probs, entropies) = of_logits::<B>([2.0, 0.0], 0.5);
             assert_close(&log_probs, &[-0.018_150, -4.018_150], 1e-6);

@@ -9,7 +9,7 @@ use crate::{assert_all_close, assert_close};
 ///
 /// It must give one finite coefficient and one binding per token, the same numbers when asked twice or
 /// through a `Box`, loss and coefficients proportional to the weight, and no coefficient for a token whose
-/// log-ratio is saturated. Parts with state must accept the state that they saved.
+/// log-ratio is saturated (unless it has a term towards a reference policy). Parts with state must accept the state that they saved.
 ///
 /// # Panics
 /// When the contract is broken.
@@ -30,9 +30,10 @@ pub fn check_objective(mut objective: impl Objective + 'static) {
             terms.loss.is_finite() && terms.coefficients.iter().all(|value| value.is_finite()),
             "{name}: loss and coefficients must be finite, found {terms:?}"
         );
+        let with_reference = objective.requirements().reference_log_probs;
         for (index, coefficient) in terms.coefficients.iter().enumerate() {
             assert!(
-                *coefficient == 0.0 || !tokens.is_saturated(index),
+                *coefficient == 0.0 || !tokens.is_saturated(index) || with_reference,
                 "{name}: a saturated token has the coefficient {coefficient}"
             );
         }

@@ -12,11 +12,11 @@ use firebrick_objectives::ObjectiveConfig;
 use firebrick_rollout::EmbeddedEngine;
 use firebrick_trainer::{Plan, TrainSettings, Trainer};
 
-pub type Flex = burn::backend::Flex;
-pub type NdArray = burn::backend::NdArray;
+pub(crate) type Flex = burn::backend::Flex;
+pub(crate) type NdArray = burn::backend::NdArray;
 
 /// The presets of the framework with settings that clip something.
-pub const PRESETS: [&str; 5] = [
+pub(crate) const PRESETS: [&str; 5] = [
     r#"type = "grpo""#,
     r#"type = "dapo""#,
     r#"type = "gspo""#,
@@ -24,11 +24,11 @@ pub const PRESETS: [&str; 5] = [
     "type = \"pnpo\"\neps_minus = 0.05\neps_plus = 0.05",
 ];
 
-pub fn objective(text: &str) -> ObjectiveConfig {
+pub(crate) fn objective(text: &str) -> ObjectiveConfig {
     toml::from_str(text).expect("the preset is valid")
 }
 
-pub fn model_config() -> DecoderConfig {
+pub(crate) fn model_config() -> DecoderConfig {
     serde_json::from_value(serde_json::json!({
         "vocab_size": 12, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32,
@@ -37,30 +37,30 @@ pub fn model_config() -> DecoderConfig {
     .expect("the config is valid")
 }
 
-pub fn model<B: Backend>(device: &B::Device) -> Decoder<B> {
+pub(crate) fn model<B: Backend>(device: &B::Device) -> Decoder<B> {
     model_config().init(device, 11).expect("the config is valid")
 }
 
-pub fn tokenizer() -> CharTokenizer {
+pub(crate) fn tokenizer() -> CharTokenizer {
     CharTokenizer::new("0123456789=").expect("the alphabet is valid")
 }
 
-pub fn sampling() -> SamplingSpec {
+pub(crate) fn sampling() -> SamplingSpec {
     SamplingSpec { max_new_tokens: 6, stop_tokens: vec![0], ..SamplingSpec::default() }
 }
 
-pub fn settings() -> TrainSettings {
+pub(crate) fn settings() -> TrainSettings {
     TrainSettings::new(5, 3, 4, 4, sampling(), 1e-2)
 }
 
-pub fn prompts() -> Vec<Prompt> {
+pub(crate) fn prompts() -> Vec<Prompt> {
     (0..10).map(|digit| Prompt::new(format!("p{digit}"), format!("{digit}="), digit.to_string())).collect()
 }
 
 /// Pays the share of a response's characters that repeat the question's digit; unscored for the digits in `down`.
 #[derive(Debug, Default)]
-pub struct Echo {
-    pub down: Vec<char>,
+pub(crate) struct Echo {
+    pub(crate) down: Vec<char>,
 }
 
 impl RewardVerifier for Echo {
@@ -73,22 +73,23 @@ impl RewardVerifier for Echo {
     }
 }
 
-pub fn trainer<B>(plan: Plan<B>) -> Trainer<B, Decoder<B>>
+pub(crate) fn trainer<B>(plan: Plan<B>) -> Trainer<B, Decoder<B>>
 where
     B: AutodiffBackend + firebrick_models::FusedOps,
     B::InnerBackend: firebrick_models::FusedOps,
 {
     let device = B::Device::default();
     let model = model(&device);
-    Trainer::new(plan, model, tokenizer(), EmbeddedEngine::new(), device).expect("model and tokenizer fit")
+    let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone());
+    Trainer::new(plan, model, tokenizer(), engine, device).expect("model and tokenizer fit")
 }
 
-pub fn plan<B: AutodiffBackend>(settings: TrainSettings, preset: &str) -> Plan<B> {
+pub(crate) fn plan<B: AutodiffBackend>(settings: TrainSettings, preset: &str) -> Plan<B> {
     Plan::new(settings, objective(preset).build(), Echo::default()).expect("the plan is valid")
 }
 
 /// Requests for every prompt of the task.
-pub fn requests(samples: usize) -> Vec<GenerationRequest> {
+pub(crate) fn requests(samples: usize) -> Vec<GenerationRequest> {
     use firebrick_core::Tokenizer;
     let tokenizer = tokenizer();
     prompts()
@@ -107,12 +108,9 @@ pub fn requests(samples: usize) -> Vec<GenerationRequest> {
 
 /// An engine that answers to another sampling spec than it was asked for.
 #[derive(Debug)]
-pub struct WrongTemperature(pub EmbeddedEngine, pub f64);
+pub(crate) struct WrongTemperature<E>(pub(crate) E, pub(crate) f64);
 
-impl<M> RolloutEngine<M> for WrongTemperature
-where
-    EmbeddedEngine: RolloutEngine<M>,
-{
+impl<M, E: RolloutEngine<M>> RolloutEngine<M> for WrongTemperature<E> {
     fn generate(
         &mut self,
         policy: firebrick_core::PolicyRef<'_, M>,
@@ -152,5 +150,3 @@ macro_rules! on_both_backends {
         }
     )*};
 }
-
-pub type Train<B> = Autodiff<B>;

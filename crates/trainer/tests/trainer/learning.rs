@@ -5,7 +5,8 @@ use burn::backend::Autodiff;
 use firebrick_objectives::KlEstimator;
 use firebrick_reward::RandomReward;
 use firebrick_trainer::{
-    EvaluationSettings, OptimizerSettings, Plan, RunDirectory, TrainSettings, WarmStartSettings, WorkedSolution,
+    EvaluationSettings, OptimizerSettings, Plan, RunDirectory, TrainSettings, WarmStartSettings,
+    WorkedSolution,
 };
 
 use crate::fixture::{Echo, Flex, PRESETS, objective, plan, prompts, settings, trainer};
@@ -18,7 +19,8 @@ fn gain(plan: Plan<Autodiff<Flex>>) -> f64 {
     let mut trainer = trainer(plan);
     let reports = trainer.run(&prompts()).unwrap();
     let reward = |range: &[firebrick_trainer::StepReport]| {
-        range.iter().map(|report| report.metrics.get("reward/mean").unwrap()).sum::<f64>() / range.len() as f64
+        range.iter().map(|report| report.metrics.get("reward/mean").unwrap()).sum::<f64>()
+            / range.len() as f64
     };
     reward(&reports[reports.len() - 3..]) - reward(&reports[..3])
 }

@@ -21,7 +21,7 @@ fn resident() -> usize {
 fn memory_is_flat_over_two_thousand_generations_and_training_steps() {
     let small = TrainSettings { prompts_per_step: 1, group_size: 2, ..settings() };
     let mut trainer = trainer(plan::<Autodiff<Flex>>(small, PRESETS[3]));
-    let mut engine = EmbeddedEngine::new();
+    let mut engine = EmbeddedEngine::<Flex>::new(Default::default());
     let requests = &requests(1)[..2];
     let mut both = |count: usize| {
         for _ in 0..count {

@@ -9,13 +9,19 @@ use crate::fixture::{Echo, PRESETS, plan, prompts, settings, trainer};
 
 /// Log-probs of some sequences under a model: a fingerprint of its weights.
 fn fingerprint<B: burn::tensor::backend::Backend, M: CausalLm<B>>(model: &M) -> Vec<f64> {
-    let sequences: Vec<Sequence> = (1..9u32).map(|t| Sequence::prompt_and_response(&[t, 10], &[t, 3, 0])).collect();
+    let sequences: Vec<Sequence> =
+        (1..9u32).map(|t| Sequence::prompt_and_response(&[t, 10], &[t, 3, 0])).collect();
     let sequences: Vec<&Sequence> = sequences.iter().collect();
     log_probs(model, &sequences, ScoreOptions::default(), None, &B::Device::default()).concat()
 }
 
+/// Four optimizer steps, so that ratios leave one and bounds act. The large ε makes AdamW's update proportional to the
+/// gradient; with a small one it would blow the last bits of vanishing gradients up to whole steps.
 fn cut(tokens: usize) -> TrainSettings {
-    TrainSettings { micro_batch_tokens: tokens, epochs: 2, mini_batches: 2, ..settings() }
+    let mut settings = TrainSettings { micro_batch_tokens: tokens, epochs: 2, mini_batches: 2, ..settings() };
+    settings.optimizer.epsilon = 1.0;
+    settings.optimizer.learning_rate = 3.0;
+    settings
 }
 
 crate::on_both_backends! {
@@ -36,7 +42,7 @@ crate::on_both_backends! {
                 assert!((loss - cut_loss).abs() < 1e-5, "{preset}, {tokens}: {loss} {cut_loss}");
                 assert!((norm - cut_norm).abs() < 1e-4 * norm, "{preset}, {tokens}: {norm} {cut_norm}");
                 for (a, b) in whole.iter().zip(&cut) {
-                    assert!((a - b).abs() < 2e-3, "{preset}, {tokens}: {a} {b}");
+                    assert!((a - b).abs() < 1e-4, "{preset}, {tokens}: {a} {b}");
                 }
             }
         }

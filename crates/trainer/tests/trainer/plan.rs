@@ -79,7 +79,10 @@ fn a_weight_that_couples_rows_is_refused_when_micro_batches_may_part_them() {
     for requirements in couplings {
         let coupled = || Recipe { objective: Box::new(Demanding(requirements)), ..recipe() };
         let error = refused(settings(), coupled());
-        assert!(error.contains("micro_batch_tokens") && error.contains("set micro_batch_tokens = 0"), "{error}");
+        assert!(
+            error.contains("micro_batch_tokens") && error.contains("set micro_batch_tokens = 0"),
+            "{error}"
+        );
         let whole = TrainSettings { micro_batch_tokens: 0, ..settings() };
         TestPlan::new(whole, coupled(), Echo::default()).unwrap();
     }
