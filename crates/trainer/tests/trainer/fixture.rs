@@ -1,9 +1,6 @@
 //! A model, a task and plans that are small enough for a test.
 
-use burn::{
-    backend::Autodiff,
-    tensor::backend::{AutodiffBackend, Backend},
-};
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use firebrick_core::{
     GenerationRequest, Prompt, RewardVerifier, RolloutEngine, Sample, SamplingSpec, Verdict, VerifyError,
 };

@@ -1,10 +1,18 @@
 //! The trainer with a real model on both CPU backends; one binary, since every one compiles Burn's generics anew.
 
+#[cfg(test)]
 mod fixture;
+#[cfg(test)]
 mod gradients;
+#[cfg(test)]
 mod learning;
+#[cfg(test)]
 mod memory;
+#[cfg(test)]
 mod micro_batches;
+#[cfg(test)]
 mod parity_probe;
+#[cfg(test)]
 mod plan;
+#[cfg(test)]
 mod tensor_objective;
