@@ -127,3 +127,73 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Split<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::{
+        backend::{Autodiff, Flex},
+        module::Module,
+        nn::{Linear, LinearConfig},
+        tensor::backend::Backend,
+    };
+
+    use super::*;
+
+    type Train = Autodiff<Flex>;
+
+    #[derive(Module, Debug)]
+    struct Outer<B: Backend> {
+        inner: Linear<B>,
+    }
+
+    fn model() -> Outer<Train> {
+        Outer { inner: LinearConfig::new(2, 2).init(&Default::default()) }
+    }
+
+    /// Σ weights + Σ biases, times `scale`: every gradient entry is `scale`.
+    fn loss(model: &Outer<Train>, scale: f64) -> Tensor<Train, 1> {
+        let bias = model.inner.bias.as_ref().expect("the layer has a bias").val();
+        (model.inner.weight.val().sum() + bias.sum()).mul_scalar(scale)
+    }
+
+    fn entries<const D: usize>(group: &GradientsParams, param: &Param<Tensor<Train, D>>) -> Option<Vec<f64>> {
+        let gradient = group.get::<Flex, D>(param.id)?;
+        Some(gradient.into_data().iter::<f64>().collect())
+    }
+
+    #[test]
+    fn micro_batches_add_up_and_the_norm_is_global_over_all_parameters() {
+        let model = model();
+        let mut gradients = Gradients::new();
+        gradients.backward(&loss(&model, 0.25), &model);
+        gradients.backward(&loss(&model, 0.75), &model);
+        let (groups, norm) = gradients.finish::<Train>(&model, Some(1.0)).unwrap();
+        assert!((norm - 6f64.sqrt()).abs() < 1e-6, "{norm}"); // six entries of 1
+        let scaled = 1.0 / 6f64.sqrt();
+        let weights = entries(&groups.decayed, &model.inner.weight).unwrap();
+        let biases = entries(&groups.plain, model.inner.bias.as_ref().unwrap()).unwrap();
+        assert_eq!((weights.len(), biases.len()), (4, 2));
+        assert!(weights.iter().chain(&biases).all(|entry| (entry - scaled).abs() < 1e-6));
+    }
+
+    #[test]
+    fn gradients_below_the_largest_norm_stay_as_they_are() {
+        let model = model();
+        let mut gradients = Gradients::new();
+        gradients.backward(&loss(&model, 0.1), &model);
+        let (groups, _) = gradients.finish::<Train>(&model, Some(1.0)).unwrap();
+        assert!((entries(&groups.decayed, &model.inner.weight).unwrap()[0] - 0.1).abs() < 1e-7);
+        assert!(entries(&groups.plain, &model.inner.weight).is_none());
+    }
+
+    #[test]
+    fn a_gradient_that_is_not_finite_is_named() {
+        let model = model();
+        let mut gradients = Gradients::new();
+        let bias = model.inner.bias.as_ref().unwrap().val();
+        gradients.backward(&(loss(&model, 1.0) + bias.mul_scalar(f64::INFINITY).sum()), &model);
+        let (name, norm) = gradients.finish::<Train>(&model, None).err().unwrap();
+        assert_eq!(name, "inner.bias");
+        assert!(norm.is_infinite());
+    }
+}

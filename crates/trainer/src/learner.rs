@@ -122,3 +122,52 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Learner<B, M> {
         Ok(norm)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::{
+        backend::{Autodiff, Flex},
+        nn::{Linear, LinearConfig},
+    };
+
+    use super::*;
+
+    type Train = Autodiff<Flex>;
+
+    fn weights(layer: &Linear<Train>) -> (Vec<f64>, Vec<f64>) {
+        let bias = layer.bias.as_ref().unwrap().val();
+        (layer.weight.val().into_data().iter::<f64>().collect(), bias.into_data().iter::<f64>().collect())
+    }
+
+    /// With zero gradients only the decay is left: matrices shrink by lr · decay, biases stay.
+    #[test]
+    fn weight_decay_acts_on_matrices_only() {
+        let layer = LinearConfig::new(3, 2).init::<Train>(&Default::default());
+        let before = weights(&layer);
+        let settings = OptimizerSettings { weight_decay: 0.5, ..OptimizerSettings::new(0.1) };
+        let mut learner = Learner::new(layer, &settings);
+        let bias = learner.model().bias.as_ref().unwrap().val();
+        let nothing = (learner.model().weight.val().sum() + bias.sum()).mul_scalar(0.0);
+        let mut gradients = Gradients::new();
+        gradients.backward(&nothing, learner.model());
+        assert_eq!(learner.step(gradients, 0.1).unwrap(), 0.0);
+        let after = weights(learner.model());
+        assert!(before.0.iter().zip(&after.0).all(|(before, after)| (after - 0.95 * before).abs() < 1e-6));
+        assert_eq!(before.1, after.1);
+    }
+
+    /// AdamW's first step is lr · g / (|g| + ε) whatever the gradient's size.
+    #[test]
+    fn the_first_step_moves_each_parameter_by_the_learning_rate() {
+        let layer = LinearConfig::new(3, 2).init::<Train>(&Default::default());
+        let before = weights(&layer);
+        let mut learner = Learner::new(layer, &OptimizerSettings::new(0.01));
+        let loss = learner.model().weight.val().sum().mul_scalar(0.3);
+        let mut gradients = Gradients::new();
+        gradients.backward(&loss, learner.model());
+        learner.step(gradients, 0.01).unwrap();
+        let after = weights(learner.model());
+        assert!(before.0.iter().zip(&after.0).all(|(before, after)| (before - after - 0.01).abs() < 1e-6));
+        assert_eq!(before.1, after.1); // a parameter without a gradient is not touched
+    }
+}

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use burn::tensor::backend::AutodiffBackend;
-use firebrick_core::SeedStream;
+use firebrick_core::{Prompt, SeedStream, Tokenizer};
 use firebrick_models::{CharTokenizer, FusedOps, ModelError, save_safetensors};
 use firebrick_reward::RandomReward;
 use firebrick_rollout::EmbeddedEngine;
@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::{
     Control, DataError, EvaluationReport, Plan, PlanError, RunConfig, RunConfigError, RunDirectory,
-    RunDirectoryError, StepReport, Trainer, TrainerError, read_prompts, read_worked_solutions,
+    RunDirectoryError, StepReport, Trainer, TrainerError, WorkedSolution, read_prompts,
+    read_worked_solutions,
 };
 
 /// Most completions that are generated at once: an evaluation asks for thousands.
@@ -63,7 +64,7 @@ where
 
 /// Runs a plan of one's own on the data and the model of a config, whose objective and reward are not looked at.
 ///
-/// Everything that can be refused is refused before a weight is made: config, data files, run directory.
+/// Everything that can be refused is refused before a weight is made: config, data files, lengths, run directory.
 ///
 /// # Errors
 /// Names what is wrong with the config, the data, the run directory or the run itself.
@@ -77,6 +78,12 @@ where
     let train = read_prompts(&config.data.train)?;
     let held_out = read_prompts(&config.data.held_out)?;
     let solutions = config.data.worked_solutions.as_deref().map(read_worked_solutions).transpose()?;
+    check_lengths(
+        config,
+        &tokenizer,
+        train.iter().chain(&held_out),
+        solutions.as_deref().unwrap_or_default(),
+    )?;
     let directory = RunDirectory::create(&config.run.directory, config.run.overwrite)?;
     directory.write("config.toml", &toml::to_string(config)?)?;
 
@@ -114,6 +121,32 @@ where
     Ok(RunSummary { before, after, steps, warm_start_steps, seconds })
 }
 
+/// Checks that every prompt leaves room for the longest response, and that every worked solution fits.
+fn check_lengths<'a>(
+    config: &RunConfig,
+    tokenizer: &dyn Tokenizer,
+    prompts: impl Iterator<Item = &'a Prompt>,
+    solutions: &[WorkedSolution],
+) -> Result<(), RunError> {
+    let (limit, max_new) = (config.model.max_position_embeddings, config.train.sampling.max_new_tokens);
+    for prompt in prompts {
+        let failed = |source| TrainerError::Prompt { id: prompt.id.clone(), source };
+        let tokens = tokenizer.encode_chat(&prompt.messages).map_err(failed)?.len();
+        if tokens == 0 || tokens + max_new > limit {
+            return Err(RunError::PromptLength { id: prompt.id.clone(), tokens, max_new, limit });
+        }
+    }
+    for (index, solution) in solutions.iter().enumerate() {
+        let failed = |source| TrainerError::WorkedSolution { index, source };
+        let prompt = tokenizer.encode_chat(&solution.messages).map_err(failed)?.len();
+        let response = tokenizer.encode(&solution.response).map_err(failed)?.len() + 1;
+        if prompt == 0 || prompt + response > limit {
+            return Err(RunError::SolutionLength { row: index + 1, prompt, response, limit });
+        }
+    }
+    Ok(())
+}
+
 /// A run that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -127,6 +160,34 @@ pub enum RunError {
     /// A data file cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A prompt is empty, or prompt and response do not fit into the model's positions.
+    #[error(
+        "prompt `{id}` has {tokens} tokens; it needs at least one and, with train.sampling.max_new_tokens = {max_new}, at most {} (model.max_position_embeddings = {limit}); drop the row, or change one of the two", limit.saturating_sub(*max_new)
+    )]
+    PromptLength {
+        /// Id of the prompt.
+        id: String,
+        /// Its tokens.
+        tokens: usize,
+        /// Most new tokens.
+        max_new: usize,
+        /// Positions of the model.
+        limit: usize,
+    },
+    /// A worked solution has no prompt, or does not fit into the model's positions.
+    #[error(
+        "worked solution {row}: {prompt} prompt tokens and {response} response tokens; the prompt needs at least one, and both together at most model.max_position_embeddings = {limit}"
+    )]
+    SolutionLength {
+        /// Row, from 1.
+        row: usize,
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens of the response, the end token included.
+        response: usize,
+        /// Positions of the model.
+        limit: usize,
+    },
     /// The run directory cannot be used.
     #[error(transparent)]
     RunDirectory(#[from] RunDirectoryError),

@@ -1,6 +1,8 @@
 //! The trainer with a real model on both CPU backends; one binary, since every one compiles Burn's generics anew.
 
 #[cfg(test)]
+mod configs;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod gradients;

@@ -32,7 +32,7 @@ fn memory_is_flat_over_two_thousand_generations_and_training_steps() {
     };
     both(200); // pools of the allocator fill up
     let before = resident();
-    both(1000);
+    both(2000);
     let grown = resident().saturating_sub(before);
-    assert!(grown < 16 << 20, "2,000 generations and 1,000 training steps added {grown} bytes");
+    assert!(grown < 16 << 20, "4,000 generations and 2,000 training steps added {grown} bytes");
 }
