@@ -20,7 +20,7 @@ fn fingerprint<B: burn::tensor::backend::Backend, M: CausalLm<B>>(model: &M) -> 
 fn cut(tokens: usize) -> TrainSettings {
     let mut settings = TrainSettings { micro_batch_tokens: tokens, epochs: 2, mini_batches: 2, ..settings() };
     settings.optimizer.epsilon = 1.0;
-    settings.optimizer.learning_rate = 3.0;
+    settings.optimizer.learning_rate = 0.3;
     settings
 }
 
