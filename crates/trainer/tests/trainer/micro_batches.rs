@@ -15,6 +15,11 @@ fn fingerprint<B: burn::tensor::backend::Backend, M: CausalLm<B>>(model: &M) -> 
     log_probs(model, &sequences, ScoreOptions::default(), None, &B::Device::default()).concat()
 }
 
+/// Largest difference.
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
 /// Four optimizer steps, so that ratios leave one and bounds act. The large ε makes AdamW's update proportional to the
 /// gradient; with a small one it would blow the last bits of vanishing gradients up to whole steps.
 fn cut(tokens: usize) -> TrainSettings {
@@ -36,14 +41,14 @@ crate::on_both_backends! {
                 (loss, norm, fingerprint(&trainer.model().valid()))
             };
             let (loss, norm, whole) = outcome(0);
-            assert!(norm > 1e-3, "{preset}: there must be something to compare");
+            let start = fingerprint(&crate::fixture::model::<B>(&Default::default()));
+            assert!(norm > 1e-3 && apart(&start, &whole) > 0.05, "{preset}: there must be something to compare");
             for tokens in [1, 20, 50] {
                 let (cut_loss, cut_norm, cut) = outcome(tokens);
                 assert!((loss - cut_loss).abs() < 1e-5, "{preset}, {tokens}: {loss} {cut_loss}");
                 assert!((norm - cut_norm).abs() < 1e-4 * norm, "{preset}, {tokens}: {norm} {cut_norm}");
-                for (a, b) in whole.iter().zip(&cut) {
-                    assert!((a - b).abs() < 1e-4, "{preset}, {tokens}: {a} {b}");
-                }
+                // ndarray's vectorised reciprocal is good to 3e-4 only, and which entries it serves depends on the shape.
+                assert!(apart(&whole, &cut) < 1e-3, "{preset}, {tokens}: {}", apart(&whole, &cut));
             }
         }
     }
