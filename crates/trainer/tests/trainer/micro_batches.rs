@@ -30,6 +30,8 @@ fn cut(tokens: usize) -> TrainSettings {
 }
 
 crate::on_both_backends! {
+    /// As far as f32 and ndarray go: its vectorised reciprocal is good to 3e-4 only, and which entries it serves depends on the
+    /// shape. A wrong denominator would be off by tens of percent; the objectives' own tests are exact.
     fn any_cut_of_a_batch_gives_the_same_loss_and_the_same_update<B>() {
         for preset in PRESETS {
             let outcome = |tokens| {
@@ -45,9 +47,8 @@ crate::on_both_backends! {
             assert!(norm > 1e-3 && apart(&start, &whole) > 0.05, "{preset}: there must be something to compare");
             for tokens in [1, 20, 50] {
                 let (cut_loss, cut_norm, cut) = outcome(tokens);
-                assert!((loss - cut_loss).abs() < 1e-5, "{preset}, {tokens}: {loss} {cut_loss}");
-                assert!((norm - cut_norm).abs() < 1e-4 * norm, "{preset}, {tokens}: {norm} {cut_norm}");
-                // ndarray's vectorised reciprocal is good to 3e-4 only, and which entries it serves depends on the shape.
+                assert!((loss - cut_loss).abs() < 1e-4, "{preset}, {tokens}: {loss} {cut_loss}");
+                assert!((norm - cut_norm).abs() < 1e-3 * norm, "{preset}, {tokens}: {norm} {cut_norm}");
                 assert!(apart(&whole, &cut) < 1e-3, "{preset}, {tokens}: {}", apart(&whole, &cut));
             }
         }
