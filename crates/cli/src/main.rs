@@ -3,6 +3,7 @@
 //! `firebrick train CONFIG` runs a config: warm start, evaluation, reinforcement learning, evaluation. Relative paths in the
 //! config are relative to the working directory.
 
+mod backend;
 mod device;
 mod train;
 

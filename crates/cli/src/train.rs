@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
-use burn::{backend::Autodiff, tensor::backend::Backend};
+use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use firebrick_core::RootSeed;
 use firebrick_models::FusedOps;
 use firebrick_trainer::{Control, RunConfig, RunSummary, run};
 
-use crate::device::DeviceChoice;
+use crate::{
+    backend::{DeviceTask, on_device},
+    device::DeviceChoice,
+};
 
 /// Arguments of `firebrick train`.
 #[derive(Debug, Args)]
@@ -53,7 +56,7 @@ pub(crate) fn train(arguments: &TrainArguments) -> anyhow::Result<()> {
         print!("{}", toml::to_string(&config)?);
         return Ok(());
     }
-    let summary = on_device(&config, arguments.device)?;
+    let summary = on_device(arguments.device, Train(&config))?;
     for (name, report) in [("before", &summary.before), ("after", &summary.after)] {
         println!("held-out {name}: avg@{} {} ({} problems)", report.k, report.avg_at_k, report.problems);
     }
@@ -61,32 +64,16 @@ pub(crate) fn train(arguments: &TrainArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the config on the chosen device, which is probed before any tensor exists.
-fn on_device(config: &RunConfig, device: DeviceChoice) -> anyhow::Result<RunSummary> {
-    device.probe()?;
-    match device {
-        #[cfg(feature = "flex")]
-        DeviceChoice::Cpu => on::<burn::backend::Flex>(config, Default::default()),
-        #[cfg(feature = "ndarray")]
-        DeviceChoice::NdArray => on::<burn::backend::NdArray>(config, Default::default()),
-        #[cfg(feature = "cuda")]
-        DeviceChoice::Cuda(index) => {
-            on::<burn::backend::Cuda>(config, burn::backend::cuda::CudaDevice::new(index))
-        }
-        #[cfg(feature = "wgpu")]
-        DeviceChoice::Wgpu => on::<burn::backend::Wgpu>(config, Default::default()),
-        #[cfg(not(all(feature = "flex", feature = "ndarray", feature = "cuda", feature = "wgpu")))]
-        other => unreachable!("the probe refused {other}, which is not compiled in"),
-    }
-}
+struct Train<'a>(&'a RunConfig);
 
-#[cfg_attr(
-    not(any(feature = "flex", feature = "ndarray", feature = "cuda", feature = "wgpu")),
-    expect(dead_code, reason = "no backend is compiled in")
-)]
-fn on<B: Backend + FusedOps>(config: &RunConfig, device: B::Device) -> anyhow::Result<RunSummary>
-where
-    Autodiff<B>: FusedOps + burn::tensor::backend::AutodiffBackend<InnerBackend = B, Device = B::Device>,
-{
-    Ok(run::<Autodiff<B>>(config, device)?)
+impl DeviceTask for Train<'_> {
+    type Output = RunSummary;
+
+    fn run<B>(self, device: B::Device) -> anyhow::Result<RunSummary>
+    where
+        B: AutodiffBackend + FusedOps,
+        B::InnerBackend: FusedOps,
+    {
+        Ok(run::<B>(self.0, device)?)
+    }
 }

@@ -6,6 +6,8 @@ use burn::{
     tensor::{Tensor, backend::AutodiffBackend},
 };
 
+use crate::TrainerError;
+
 /// Gradients summed over the micro-batches of one optimizer step.
 pub(crate) struct Gradients<M> {
     accumulator: GradientsAccumulator<M>,
@@ -46,12 +48,12 @@ impl<M> Gradients<M> {
     /// Returns the groups and the norm before scaling.
     ///
     /// # Errors
-    /// The name of the first tensor whose gradient is not finite, with its norm.
+    /// Names the first tensor whose gradient is not finite.
     pub(crate) fn finish<B: AutodiffBackend>(
         mut self,
         model: &M,
         max_norm: Option<f64>,
-    ) -> Result<(GradientGroups, f64), (String, f64)>
+    ) -> Result<(GradientGroups, f64), TrainerError>
     where
         M: AutodiffModule<B>,
     {
@@ -69,7 +71,8 @@ impl<M> Gradients<M> {
             let values = Tensor::cat(sums, 0).into_data(); // one read for all parameters
             for (name, value) in names.into_iter().zip(values.iter::<f64>()) {
                 if !value.is_finite() {
-                    return Err((name, value.sqrt()));
+                    let what = format!("the gradient norm of {name}");
+                    return Err(TrainerError::NonFinite { what, value: value.sqrt() });
                 }
                 total += value;
             }
@@ -192,8 +195,9 @@ mod tests {
         let mut gradients = Gradients::new();
         let bias = model.inner.bias.as_ref().unwrap().val();
         gradients.backward(&(loss(&model, 1.0) + bias.mul_scalar(f64::INFINITY).sum()), &model);
-        let (name, norm) = gradients.finish::<Train>(&model, None).err().unwrap();
-        assert_eq!(name, "inner.bias");
-        assert!(norm.is_infinite());
+        let error = gradients.finish::<Train>(&model, None).err().unwrap();
+        let TrainerError::NonFinite { what, value } = error else { panic!("{error}") };
+        assert_eq!(what, "the gradient norm of inner.bias");
+        assert!(value.is_infinite());
     }
 }

@@ -7,7 +7,7 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{LearningRateDecay, gradients::Gradients};
+use crate::{LearningRateDecay, LearningRateSchedule, TrainerError, gradients::Gradients};
 
 /// AdamW and its learning rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +50,16 @@ impl OptimizerSettings {
             epsilon: Self::default_epsilon(),
             weight_decay: 0.0,
             max_grad_norm: Self::default_max_grad_norm(),
+        }
+    }
+
+    /// The learning rate over `total_steps` optimizer steps.
+    pub fn schedule(&self, total_steps: usize) -> LearningRateSchedule {
+        LearningRateSchedule {
+            peak: self.learning_rate,
+            warmup_steps: self.warmup_steps,
+            total_steps,
+            decay: self.decay,
         }
     }
 
@@ -113,8 +123,8 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Learner<B, M> {
     /// One optimizer step. Returns the global gradient norm before clipping.
     ///
     /// # Errors
-    /// The name of a tensor whose gradient is not finite, with its norm; the model is unchanged.
-    pub(crate) fn step(&mut self, gradients: Gradients<M>, learning_rate: f64) -> Result<f64, (String, f64)> {
+    /// When a gradient is not finite; the model is unchanged.
+    pub(crate) fn step(&mut self, gradients: Gradients<M>, learning_rate: f64) -> Result<f64, TrainerError> {
         let (groups, norm) = gradients.finish::<B>(self.model(), self.max_grad_norm)?;
         let model = self.model.take().expect("the model is absent only inside `step`");
         let model = self.decayed.step(learning_rate, model, groups.decayed);

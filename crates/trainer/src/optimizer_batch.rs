@@ -1,5 +1,7 @@
 //! One optimizer step: the denominator of the whole batch, micro-batches, coefficients, gradients.
 
+use std::time::Instant;
+
 use burn::{
     module::AutodiffModule,
     tensor::{Tensor, TensorData, backend::AutodiffBackend},
@@ -11,7 +13,7 @@ use firebrick_core::{
 use firebrick_objectives::Denominator;
 
 use crate::{
-    Plan, Sequence, TensorBatch, TrainerError,
+    Plan, Sequence, TensorBatch, Timings, TrainerError,
     gradients::Gradients,
     micro_batches,
     plan::PolicyLoss,
@@ -38,6 +40,7 @@ pub(crate) fn accumulate<B: AutodiffBackend, M>(
     rows: &[&TrainRow],
     entropy: EntropyMode,
     metrics: &mut Metrics,
+    timings: &mut Timings,
     device: &B::Device,
 ) -> Result<Option<Gradients<M>>, TrainerError>
 where
@@ -52,6 +55,8 @@ where
     let lengths: Vec<usize> = rows.iter().map(|row| row.sequence.len()).collect();
     let mut gradients = Gradients::new();
     let mut total = 0.0;
+    let clock = Instant::now();
+    let mut on_host = 0.0;
     for batch in micro_batches(&lengths, plan.settings.micro_batch_limit()) {
         let batch: Vec<&TrainRow> = batch.into_iter().map(|index| rows[index]).collect();
         let sequences: Vec<&Sequence> = batch.iter().map(|row| &row.sequence).collect();
@@ -74,6 +79,7 @@ where
             batch.iter().map(|row| plan.aggregation.weight(&denominator, row.context.len())).collect();
         let loss = match &plan.loss {
             PolicyLoss::Host(objective) => {
+                let clock = Instant::now();
                 let mut coefficients = Vec::with_capacity(values.len());
                 for ((row, current), weight) in batch.iter().zip(&current).zip(&weights) {
                     let response = ResponseTokens::new(&row.context, current)?;
@@ -82,6 +88,7 @@ where
                     total += terms.loss;
                     coefficients.extend(terms.coefficients.iter().map(|c| *c as f32));
                 }
+                on_host += clock.elapsed().as_secs_f64();
                 surrogate(log_probs, floats(coefficients, device))
             }
             PolicyLoss::Tensor(objective) => {
@@ -92,6 +99,8 @@ where
         };
         gradients.backward(&loss, model);
     }
+    timings.objective += on_host;
+    timings.forward_backward += clock.elapsed().as_secs_f64() - on_host;
     if !total.is_finite() {
         return Err(TrainerError::NonFinite { what: "the loss".into(), value: total });
     }

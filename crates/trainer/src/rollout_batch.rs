@@ -3,6 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Instant,
 };
 
 use firebrick_core::{
@@ -10,7 +11,7 @@ use firebrick_core::{
     RolloutEngine, Sample, SamplingSpec, TokenId, Tokenizer, UnscoredReason, Verdict,
 };
 
-use crate::TrainerError;
+use crate::{Timings, TrainerError};
 
 /// What turns problems into verified groups.
 pub(crate) struct Sampler<'a, M> {
@@ -19,6 +20,8 @@ pub(crate) struct Sampler<'a, M> {
     pub(crate) sampling: &'a SamplingSpec,
     pub(crate) tokenizer: &'a dyn Tokenizer,
     pub(crate) verifier: &'a dyn RewardVerifier,
+    /// Where the seconds are counted.
+    pub(crate) timings: &'a mut Timings,
 }
 
 impl<M> Sampler<'_, M> {
@@ -39,6 +42,7 @@ impl<M> Sampler<'_, M> {
                 requests.push(GenerationRequest { prompt: tokens.clone(), seed });
             }
         }
+        let clock = Instant::now();
         let completions = {
             let _span = tracing::info_span!("rollout", completions = requests.len()).entered();
             self.engine.generate(self.policy, &requests, self.sampling)?
@@ -46,9 +50,11 @@ impl<M> Sampler<'_, M> {
         if completions.len() != requests.len() {
             return Err(TrainerError::EngineMismatch { asked: requests.len(), returned: completions.len() });
         }
+        self.timings.generate += clock.elapsed().as_secs_f64();
+        let clock = Instant::now();
         let _span = tracing::info_span!("verify").entered();
         let mut completions = completions.into_iter();
-        prompts
+        let groups = prompts
             .iter()
             .map(|prompt| {
                 let rows: Vec<Completion> = completions.by_ref().take(samples).collect();
@@ -56,7 +62,9 @@ impl<M> Sampler<'_, M> {
                     rows.iter().map(|row| verify(self.verifier, self.tokenizer, prompt, row)).collect();
                 Ok(Group::new((*prompt).clone(), rows, verdicts)?)
             })
-            .collect()
+            .collect();
+        self.timings.verify += clock.elapsed().as_secs_f64();
+        groups
     }
 }
 

@@ -9,10 +9,9 @@ use firebrick_core::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use rand::seq::SliceRandom;
-use serde::Serialize;
 
 use crate::{
-    EvaluationReport, EvaluationSettings, LearningRateSchedule, Plan, RunDirectory, Sequence, TrainerError,
+    EvaluationReport, EvaluationSettings, Plan, RunDirectory, Sequence, StepReport, Timings, TrainerError,
     data_cursor::DataCursor,
     evaluation,
     learner::Learner,
@@ -44,30 +43,6 @@ where
     step: usize,
     /// Version of the weights: optimizer steps taken.
     version: u64,
-}
-
-/// What a step did.
-#[derive(Debug, Clone)]
-pub struct StepReport {
-    /// The step, from 0.
-    pub step: usize,
-    /// Optimizer steps taken; 0 when nothing was scored.
-    pub optimizer_steps: usize,
-    /// Everything that was measured, under the names that the field uses.
-    pub metrics: Metrics,
-    /// Wall-clock seconds.
-    pub timings: Timings,
-}
-
-/// Wall-clock seconds of the parts of a step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Timings {
-    /// Generation and verification.
-    pub rollout: f64,
-    /// Log-probs under fixed policies, and advantages.
-    pub prepare: f64,
-    /// Forward, backward and optimizer.
-    pub update: f64,
 }
 
 impl<B: AutodiffBackend, M> Trainer<B, M>
@@ -145,7 +120,7 @@ where
                 length = metric("completions/mean_length"),
                 clipped = metric("clip_ratio/region_mean"),
                 grad_norm = metric("grad_norm"),
-                seconds = report.timings.rollout + report.timings.prepare + report.timings.update,
+                seconds = report.timings.total(),
             );
             reports.push(report);
         }
@@ -164,25 +139,20 @@ where
         }
         let _span = tracing::info_span!("step", step = self.step).entered();
         let mut metrics = Metrics::default();
-        let start = Instant::now();
-        let groups = self.rollout(prompts)?;
+        let mut timings = Timings::default();
+        let groups = self.rollout(prompts, &mut timings)?;
         record(&groups, &mut metrics);
-        let rolled_out = Instant::now();
+        let clock = Instant::now();
         let (rows, advantages) = self.rows(&groups, &mut metrics)?;
-        let prepared = Instant::now();
-        let optimizer_steps = self.update(&rows, &mut metrics)?;
-        let timings = Timings {
-            rollout: (rolled_out - start).as_secs_f64(),
-            prepare: (prepared - rolled_out).as_secs_f64(),
-            update: prepared.elapsed().as_secs_f64(),
-        };
+        timings.score = clock.elapsed().as_secs_f64();
+        let optimizer_steps = self.update(&rows, &mut metrics, &mut timings)?;
         let report = StepReport { step: self.step, optimizer_steps, metrics, timings };
         self.write(&report, &groups, &advantages)?;
         self.step += 1;
         Ok(report)
     }
 
-    fn rollout(&mut self, prompts: &[Prompt]) -> Result<Vec<Group>, TrainerError> {
+    fn rollout(&mut self, prompts: &[Prompt], timings: &mut Timings) -> Result<Vec<Group>, TrainerError> {
         let settings = &self.plan.settings;
         let picked = self.cursor.next(prompts.len(), settings.prompts_per_step);
         let chosen: Vec<&Prompt> = picked.iter().map(|index| &prompts[*index]).collect();
@@ -193,6 +163,7 @@ where
             sampling: &self.sampling,
             tokenizer: self.tokenizer.as_ref(),
             verifier: self.plan.control.as_ref().unwrap_or(&self.plan.verifier).as_ref(),
+            timings,
         }
         .groups(&chosen, samples, |prompt, sample| seed.seed(SeedStream::Sampling, &[step, prompt, sample]))
     }
@@ -270,14 +241,14 @@ where
     }
 
     /// Passes over the groups in a new order each, dealt out over the optimizer steps of a pass.
-    fn update(&mut self, groups: &[Vec<TrainRow>], metrics: &mut Metrics) -> Result<usize, TrainerError> {
+    fn update(
+        &mut self,
+        groups: &[Vec<TrainRow>],
+        metrics: &mut Metrics,
+        timings: &mut Timings,
+    ) -> Result<usize, TrainerError> {
         let settings = self.plan.settings.clone();
-        let schedule = LearningRateSchedule {
-            peak: settings.optimizer.learning_rate,
-            warmup_steps: settings.optimizer.warmup_steps,
-            total_steps: settings.optimizer_steps(),
-            decay: settings.optimizer.decay,
-        };
+        let schedule = settings.optimizer.schedule(settings.optimizer_steps());
         let planned = self.step * settings.epochs * settings.mini_batches;
         let mut taken = 0;
         for epoch in 0..settings.epochs {
@@ -294,16 +265,23 @@ where
                 let entropy = if epoch == 0 { EntropyMode::Detached } else { EntropyMode::Skip };
                 let model = self.learner.model();
                 let mut part_metrics = Metrics::default();
-                let gradients =
-                    accumulate(&mut self.plan, model, &rows, entropy, &mut part_metrics, &self.device)?;
+                let gradients = accumulate(
+                    &mut self.plan,
+                    model,
+                    &rows,
+                    entropy,
+                    &mut part_metrics,
+                    timings,
+                    &self.device,
+                )?;
                 warn_if_ratio_is_one(taken, &mut part_metrics);
                 metrics.merge(&part_metrics);
                 let Some(gradients) = gradients else { continue };
                 let _span = tracing::info_span!("optimize").entered();
                 let rate = schedule.at(planned + epoch * settings.mini_batches + part);
-                let norm = self.learner.step(gradients, rate).map_err(|(name, value)| {
-                    TrainerError::NonFinite { what: format!("the gradient norm of {name}"), value }
-                })?;
+                let clock = Instant::now();
+                let norm = self.learner.step(gradients, rate)?;
+                timings.optimizer += clock.elapsed().as_secs_f64();
                 metrics.add_mean("grad_norm", norm, 1.0);
                 metrics.add_mean("learning_rate", rate, 1.0);
                 self.version += 1;
@@ -382,6 +360,7 @@ where
             sampling: &self.sampling,
             tokenizer: self.tokenizer.as_ref(),
             verifier: self.plan.verifier.as_ref(),
+            timings: &mut Timings::default(),
         }
         .groups(&chosen, settings.samples, |prompt, sample| {
             seed.seed(SeedStream::Evaluation, &[prompt, sample])

@@ -7,8 +7,7 @@ use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EvaluationSettings, LearningRateSchedule, OptimizerSettings, Sequence, Trainer, TrainerError,
-    WorkedSolution,
+    EvaluationSettings, OptimizerSettings, Sequence, Trainer, TrainerError, WorkedSolution,
     data_cursor::DataCursor,
     gradients::Gradients,
     micro_batches, score,
@@ -77,12 +76,7 @@ where
         }
         let _span = tracing::info_span!("warm_start").entered();
         let sequences = self.encode_solutions(solutions)?;
-        let schedule = LearningRateSchedule {
-            peak: settings.optimizer.learning_rate,
-            warmup_steps: settings.optimizer.warmup_steps,
-            total_steps: settings.steps,
-            decay: settings.optimizer.decay,
-        };
+        let schedule = settings.optimizer.schedule(settings.steps);
         let mut cursor = DataCursor::new(self.plan.settings.seed, SeedStream::WarmStart);
         self.learner.restart(&settings.optimizer);
         let mut report = WarmStartReport { steps: 0, losses: Vec::new(), probe_accuracy: None };
@@ -152,10 +146,7 @@ where
             total += to_host(loss.clone().inner())[0];
             gradients.backward(&loss, model);
         }
-        self.learner.step(gradients, rate).map_err(|(name, value)| TrainerError::NonFinite {
-            what: format!("the gradient norm of {name}"),
-            value,
-        })?;
+        self.learner.step(gradients, rate)?;
         Ok(total)
     }
 }

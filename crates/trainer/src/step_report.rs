@@ -1,0 +1,56 @@
+//! What a step did, and where its time went.
+
+use firebrick_core::Metrics;
+use serde::Serialize;
+
+/// What a step did.
+#[derive(Debug, Clone)]
+pub struct StepReport {
+    /// The step, from 0.
+    pub step: usize,
+    /// Optimizer steps taken; 0 when nothing was scored.
+    pub optimizer_steps: usize,
+    /// Everything that was measured, under the names that the field uses.
+    pub metrics: Metrics,
+    /// Wall-clock seconds.
+    pub timings: Timings,
+}
+
+/// Wall-clock seconds of the parts of a step.
+///
+/// A device that computes in the background is waited for wherever its results are read; the backward pass of the last
+/// micro-batch is counted where its gradients are, in `optimizer`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Timings {
+    /// Generation.
+    pub generate: f64,
+    /// Verification.
+    pub verify: f64,
+    /// Advantages, and log-probs under the proximal and the reference policy.
+    pub score: f64,
+    /// The objective on the host.
+    pub objective: f64,
+    /// Forward and backward passes over all micro-batches.
+    pub forward_backward: f64,
+    /// Clipping and AdamW.
+    pub optimizer: f64,
+}
+
+impl Timings {
+    /// Seconds of all parts.
+    pub fn total(&self) -> f64 {
+        self.parts().iter().map(|(_, seconds)| seconds).sum()
+    }
+
+    /// The parts with their names, in the order of a step.
+    pub fn parts(&self) -> [(&'static str, f64); 6] {
+        [
+            ("generate", self.generate),
+            ("verify", self.verify),
+            ("score", self.score),
+            ("objective", self.objective),
+            ("forward_backward", self.forward_backward),
+            ("optimizer", self.optimizer),
+        ]
+    }
+}
