@@ -306,7 +306,7 @@ mod tests {
             }
         }
         let tensors = weights::collect(&model.clone().map(&mut Replace::<B>(grads)));
-        tensors.into_iter().map(|(name, tensor)| (name, tensor.data.iter().collect())).collect()
+        tensors.into_iter().map(|(name, tensor)| (name, tensor.iter().collect())).collect()
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
             let config = DecoderConfig { attention_bias: true, qk_norm: true, ..tiny_config() };
             let model: Decoder<B> = config.init(&Default::default(), seed).unwrap();
             let tensors = weights::collect(&model).into_iter();
-            tensors.map(|(name, tensor)| (name, tensor.data.as_bytes().to_vec())).collect()
+            tensors.map(|(name, tensor)| (name, tensor.as_bytes().to_vec())).collect()
         }
         assert_eq!(bytes::<Flex>(1), bytes::<NdArray>(1));
         assert_ne!(bytes::<Flex>(1), bytes::<Flex>(2));

@@ -23,6 +23,7 @@ mod reference;
 mod rms_norm;
 mod rotary_table;
 mod self_attention;
+mod tensor_file;
 #[cfg(test)]
 mod testing;
 mod weights;
@@ -38,4 +39,5 @@ pub use mask::CausalMask;
 pub use rms_norm::RmsNorm;
 pub use rotary_table::{RotaryAngles, RotaryTable};
 pub use self_attention::SelfAttention;
+pub use tensor_file::{load_tensors, save_tensors};
 pub use weights::{load_safetensors, save_safetensors};

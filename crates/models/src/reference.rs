@@ -18,7 +18,7 @@ type Rows = Vec<Vec<f64>>;
 impl ReferenceDecoder {
     pub(crate) fn of<B: Backend>(config: &DecoderConfig, model: &Decoder<B>) -> Self {
         let tensors = weights::collect(model).into_iter();
-        let weights = tensors.map(|(name, tensor)| (name, tensor.data.iter::<f64>().collect())).collect();
+        let weights = tensors.map(|(name, tensor)| (name, tensor.iter::<f64>().collect())).collect();
         Self { config: config.clone(), weights }
     }
 

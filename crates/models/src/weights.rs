@@ -4,11 +4,14 @@ use std::{borrow::Cow, collections::BTreeMap, path::Path};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
-    tensor::{DType, Tensor, TensorData, backend::Backend, bf16, f16},
+    tensor::{Tensor, TensorData, backend::Backend},
 };
-use safetensors::{Dtype, SafeTensors, View};
+use safetensors::{Dtype, SafeTensors};
 
-use crate::{Misshapen, ModelError, files};
+use crate::{
+    Misshapen, ModelError, files,
+    tensor_file::{decoded, save_tensors},
+};
 
 /// Writes the weights of a model to a safetensors file.
 ///
@@ -22,17 +25,7 @@ pub fn save_safetensors<B: Backend, M: Module<B>>(
     model: &M,
     path: impl AsRef<Path>,
 ) -> Result<(), ModelError> {
-    let path = path.as_ref();
-    let tensors = collect(model);
-    for (name, tensor) in &tensors {
-        if dtype_of(tensor.data.dtype).is_none() {
-            let dtype = format!("{:?}", tensor.data.dtype);
-            return Err(ModelError::ElementType { name: name.clone(), dtype });
-        }
-    }
-    let bytes = safetensors::serialize(&tensors, None)
-        .map_err(|source| ModelError::Safetensors { path: path.into(), source })?;
-    files::write(path, &bytes)
+    save_tensors(&collect(model), path)
 }
 
 /// Returns the model with its weights replaced by those of a safetensors file, converted to the backend's
@@ -137,14 +130,8 @@ impl<B: Backend> ModuleVisitor<B> for Expected {
     }
 }
 
-/// One tensor in the layout of a file.
-pub(crate) struct Stored {
-    pub(crate) data: TensorData,
-    pub(crate) shape: Vec<usize>,
-}
-
 /// The tensors of a model as a file has them, by name.
-pub(crate) fn collect<B: Backend, M: Module<B>>(model: &M) -> BTreeMap<String, Stored> {
+pub(crate) fn collect<B: Backend, M: Module<B>>(model: &M) -> BTreeMap<String, TensorData> {
     let mut collected = Collected { place: Place::default(), tensors: BTreeMap::new() };
     model.visit(&mut collected);
     collected.tensors
@@ -152,7 +139,7 @@ pub(crate) fn collect<B: Backend, M: Module<B>>(model: &M) -> BTreeMap<String, S
 
 struct Collected {
     place: Place,
-    tensors: BTreeMap<String, Stored>,
+    tensors: BTreeMap<String, TensorData>,
 }
 
 impl<B: Backend> ModuleVisitor<B> for Collected {
@@ -171,25 +158,7 @@ impl<B: Backend> ModuleVisitor<B> for Collected {
             let bytes = transposed(data.as_bytes(), shape[0], shape[1]);
             data = TensorData::from_bytes_vec(bytes, shape.clone(), data.dtype);
         }
-        self.tensors.insert(self.place.name(), Stored { data, shape });
-    }
-}
-
-impl View for &Stored {
-    fn dtype(&self) -> Dtype {
-        dtype_of(self.data.dtype).expect("element types are checked before tensors are written")
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        self.data.as_bytes().into()
-    }
-
-    fn data_len(&self) -> usize {
-        self.data.as_bytes().len()
+        self.tensors.insert(self.place.name(), data);
     }
 }
 
@@ -215,40 +184,12 @@ impl<B: Backend> ModuleMapper<B> for Loader<'_> {
         if self.place.is_transposed(D) {
             bytes = transposed(&bytes, shape[0], shape[1]).into();
         }
-        let data = decoded(&bytes, view.dtype(), shape).convert::<B::FloatElem>();
+        let data = decoded(&bytes, view.dtype(), shape)
+            .expect("element types are checked before weights are loaded")
+            .convert::<B::FloatElem>();
         let device = param.lazy_device();
         let id = param.id;
         param.transform_for_load(Tensor::from_data(data, &device), id)
-    }
-}
-
-fn dtype_of(dtype: DType) -> Option<Dtype> {
-    match dtype {
-        DType::F64 => Some(Dtype::F64),
-        DType::F32 => Some(Dtype::F32),
-        DType::F16 => Some(Dtype::F16),
-        DType::BF16 => Some(Dtype::BF16),
-        _ => None,
-    }
-}
-
-/// Little-endian elements as numbers; half precision becomes f32.
-fn decoded(bytes: &[u8], dtype: Dtype, shape: Vec<usize>) -> TensorData {
-    let (pairs, quads, octets) = (bytes.as_chunks().0, bytes.as_chunks().0, bytes.as_chunks().0);
-    match dtype {
-        Dtype::F64 => {
-            TensorData::new(octets.iter().copied().map(f64::from_le_bytes).collect::<Vec<_>>(), shape)
-        }
-        Dtype::F32 => {
-            TensorData::new(quads.iter().copied().map(f32::from_le_bytes).collect::<Vec<_>>(), shape)
-        }
-        Dtype::F16 => {
-            TensorData::new(pairs.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect::<Vec<_>>(), shape)
-        }
-        Dtype::BF16 => {
-            TensorData::new(pairs.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect::<Vec<_>>(), shape)
-        }
-        _ => unreachable!("element types are checked before weights are loaded"),
     }
 }
 
@@ -269,6 +210,7 @@ fn transposed(bytes: &[u8], rows: usize, columns: usize) -> Vec<u8> {
 mod tests {
     use std::fs;
 
+    use burn::tensor::DType;
     use burn_flex::Flex;
     use burn_ndarray::NdArray;
     use firebrick_core::CausalLm;
@@ -311,7 +253,7 @@ mod tests {
     fn names_and_layouts_are_those_of_hugging_face() {
         let config = DecoderConfig { attention_bias: true, qk_norm: true, ..tiny_config() };
         let tensors = collect(&model::<Flex>(&config, 1));
-        let shape = |name: &str| tensors[name].shape.clone();
+        let shape = |name: &str| tensors[name].shape.to_vec();
         assert_eq!(shape("model.embed_tokens.weight"), [11, 16]);
         assert_eq!(shape("model.layers.1.self_attn.k_proj.weight"), [8, 16]);
         assert_eq!(shape("model.layers.1.self_attn.k_proj.bias"), [8]);
@@ -362,7 +304,7 @@ mod tests {
             let tensors = collect(&original);
             let converted: Vec<_> = tensors
                 .into_iter()
-                .map(|(name, tensor)| (name, tensor.shape, convert(tensor.data)))
+                .map(|(name, tensor)| (name, tensor.shape.to_vec(), convert(tensor)))
                 .collect();
             let views = converted.iter().map(|(name, shape, data)| {
                 (name, safetensors::tensor::TensorView::new(dtype, shape.clone(), data.as_bytes()).unwrap())
@@ -375,8 +317,8 @@ mod tests {
             write(&|data| data.convert_dtype(dtype), file_dtype);
             let loaded = collect(&load_safetensors(model::<NdArray>(&tiny_config(), 2), &path).unwrap());
             for (name, tensor) in collect(&original) {
-                let rounded = tensor.data.convert_dtype(dtype).convert_dtype(DType::F32);
-                assert_eq!(loaded[&name].data.as_bytes(), rounded.as_bytes(), "{name} from {dtype:?}");
+                let rounded = tensor.convert_dtype(dtype).convert_dtype(DType::F32);
+                assert_eq!(loaded[&name].as_bytes(), rounded.as_bytes(), "{name} from {dtype:?}");
             }
         }
         write(&|data| data.convert_dtype(DType::I32), Dtype::I32);
