@@ -13,7 +13,7 @@ use burn::backend::{Autodiff, Flex};
 use firebrick_core::{Anchor, ImportanceEstimator, ResponseTokens};
 use firebrick_examples::Sevens;
 use firebrick_objectives::{Aggregation, Composed, ConstantClip, GroupNormalized, PpoMin, Recipe};
-use firebrick_trainer::{Plan, RunConfig, run_plan};
+use firebrick_trainer::{Plan, RunConfig, RunOptions, run_plan};
 
 /// Weighs each prefix as TAPO does, but forgets: the influence of a token halves every `half_life` tokens.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<()> {
         anchor: Anchor::Behaviour,
     };
     let plan = Plan::<Autodiff<Flex>>::new(config.train.clone(), recipe, Sevens)?;
-    let summary = run_plan(&config, plan, Default::default())?;
+    let summary = run_plan(&config, plan, &RunOptions::default(), Default::default())?;
     let (before, after) = (summary.before.avg_at_k, summary.after.avg_at_k);
     println!("responses that are four fifths sevens: {before} before, {after} after");
     ensure!(after.value > before.value + 0.5, "nothing was learned");

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::ensure;
 use burn::backend::{Autodiff, Flex};
 use firebrick_core::{FinishReason, RewardVerifier, Sample, Verdict, VerifyError};
-use firebrick_trainer::{Plan, RunConfig, run_plan};
+use firebrick_trainer::{Plan, RunConfig, RunOptions, run_plan};
 
 /// Pays for a response of three tokens or more that ends by itself, and less the more it holds beside even digits.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ fn main() -> anyhow::Result<()> {
     let mut config = RunConfig::read(&root.join("configs/from-scratch.toml"))?.relative_to(root);
     config.run.directory.set_file_name("custom-reward");
     let plan = Plan::<Autodiff<Flex>>::new(config.train.clone(), config.objective.build(), EvenDigits)?;
-    let summary = run_plan(&config, plan, Default::default())?;
+    let summary = run_plan(&config, plan, &RunOptions::default(), Default::default())?;
     let (before, after) = (summary.before.avg_at_k, summary.after.avg_at_k);
     println!("responses of even digits: {before} before, {after} after");
     ensure!(after.value > before.value + 0.5, "nothing was learned");

@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use burn::backend::{Autodiff, Flex};
 use clap::Parser;
 use firebrick_core::RootSeed;
-use firebrick_trainer::{Control, EvaluationReport, RunConfig, run};
+use firebrick_trainer::{Control, EvaluationReport, RunConfig, RunOptions, run};
 
 #[derive(Parser)]
 struct Arguments {
@@ -63,7 +63,7 @@ fn main() -> anyhow::Result<()> {
         config.run.directory = directory;
     }
 
-    let summary = run::<Autodiff<Flex>>(&config, Default::default())?;
+    let summary = run::<Autodiff<Flex>>(&config, &RunOptions::default(), Default::default())?;
 
     let line = |name: &str, report: &EvaluationReport| {
         let (k, pass) = report.pass_at.last().copied().unwrap_or((1, report.avg_at_k));

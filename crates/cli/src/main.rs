@@ -1,13 +1,21 @@
-//! The `firebrick` command.
+//! The `firebrick` command: `train`, `sft`, `eval`, `generate`, `bench`.
 //!
-//! `firebrick train CONFIG` runs a config: warm start, evaluation, reinforcement learning, evaluation. Relative paths in the
-//! config are relative to the working directory.
+//! Relative paths in a config are relative to the working directory.
 
 mod backend;
 mod device;
+mod eval;
+mod generate;
+mod model_folder;
 mod train;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
+use firebrick_trainer::RunError;
+
+/// What shells report of a process that SIGINT ended.
+const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Parser)]
 #[command(version, about = "RL post-training of language models, as bricks that fit together")]
@@ -18,18 +26,42 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs a config.
+    /// Runs a config: warm start, reinforcement learning, evaluation; or goes on with a run.
     Train(train::TrainArguments),
+    /// Fine-tunes a model on worked solutions only.
+    Sft(train::SftArguments),
+    /// Evaluates the model of a run on held-out problems.
+    Eval(eval::EvalArguments),
+    /// Prints completions of a prompt.
+    Generate(generate::GenerateArguments),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
         )
         .with_target(false)
+        .with_writer(std::io::stderr)
         .init();
-    match Arguments::parse().command {
+    let outcome = match Arguments::parse().command {
         Command::Train(arguments) => train::train(&arguments),
+        Command::Sft(arguments) => train::sft(&arguments),
+        Command::Eval(arguments) => eval::eval(&arguments),
+        Command::Generate(arguments) => generate::generate(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
     }
+}
+
+#[expect(clippy::print_stderr, reason = "the command talks to its user")]
+fn fail(error: &anyhow::Error) -> ExitCode {
+    if let Some(stopped @ RunError::Stopped { .. }) = error.downcast_ref() {
+        eprintln!("{stopped}");
+        return ExitCode::from(INTERRUPTED);
+    }
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
 }

@@ -1,12 +1,15 @@
-//! `firebrick train`.
+//! `firebrick train` and `firebrick sft`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use firebrick_core::RootSeed;
 use firebrick_models::FusedOps;
-use firebrick_trainer::{Control, RunConfig, RunSummary, run};
+use firebrick_trainer::{
+    CheckpointError, Control, RunConfig, RunError, RunOptions, RunSummary, StopSignal, fine_tune, run,
+};
 
 use crate::{
     backend::{DeviceTask, on_device},
@@ -16,55 +19,171 @@ use crate::{
 /// Arguments of `firebrick train`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
+    #[command(flatten)]
+    run: RunArguments,
+    /// Goes on with the run in this directory from its latest checkpoint.
+    #[arg(long, value_name = "RUN_DIRECTORY", conflicts_with_all = ["config", "run_dir", "overwrite"])]
+    resume: Option<PathBuf>,
+    /// Trains on rewards by chance instead of verdicts.
+    #[arg(long, value_parser = ["random"])]
+    control: Option<String>,
+}
+
+/// Arguments of a run.
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
     /// The run's config (TOML).
-    config: PathBuf,
+    config: Option<PathBuf>,
     /// `cpu`, `ndarray`, `cuda:N` or `wgpu`, as far as they are compiled in.
     #[arg(long, default_value = "cpu")]
     device: DeviceChoice,
     /// Replaces the config's seed.
     #[arg(long)]
     seed: Option<u64>,
+    /// Replaces the number of steps.
+    #[arg(long)]
+    steps: Option<usize>,
     /// Replaces the run directory.
     #[arg(long)]
     run_dir: Option<PathBuf>,
     /// Removes an earlier run in the run directory.
     #[arg(long)]
     overwrite: bool,
-    /// Trains on rewards by chance instead of verdicts.
-    #[arg(long, value_parser = ["random"])]
-    control: Option<String>,
     /// Checks the config and prints it with all defaults, without running it.
     #[arg(long)]
     dry_run: bool,
 }
 
-#[expect(clippy::print_stdout, reason = "the command talks to its user")]
+/// Arguments of `firebrick sft`.
+#[derive(Debug, Args)]
+pub(crate) struct SftArguments {
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+impl RunArguments {
+    fn config(&self, path: &Path) -> anyhow::Result<RunConfig> {
+        let mut config = RunConfig::read(path)?;
+        if let Some(seed) = self.seed {
+            config.train.seed = RootSeed(seed);
+        }
+        if let Some(steps) = self.steps {
+            config.train.steps = steps;
+        }
+        if let Some(directory) = &self.run_dir {
+            config.run.directory = directory.clone();
+        }
+        config.run.overwrite |= self.overwrite;
+        Ok(config)
+    }
+}
+
 pub(crate) fn train(arguments: &TrainArguments) -> anyhow::Result<()> {
-    let mut config = RunConfig::read(&arguments.config)?;
-    if let Some(seed) = arguments.seed {
-        config.train.seed = RootSeed(seed);
-    }
-    if let Some(directory) = &arguments.run_dir {
-        config.run.directory = directory.clone();
-    }
-    config.run.overwrite |= arguments.overwrite;
+    let mut options = RunOptions { resume: arguments.resume.is_some(), stop: StopSignal::default() };
+    let mut config = match (&arguments.resume, &arguments.run.config) {
+        (Some(directory), _) => {
+            let path = directory.join("config.toml");
+            anyhow::ensure!(
+                path.is_file(),
+                "{} holds no run to go on with: there is no config.toml in it",
+                directory.display()
+            );
+            let mut config = arguments.run.config(&path)?;
+            config.run.directory.clone_from(directory); // it may have been moved
+            config.run.overwrite = false;
+            config
+        }
+        (None, Some(path)) => arguments.run.config(path)?,
+        (None, None) => anyhow::bail!("name a config, or a run directory with --resume"),
+    };
     if arguments.control.is_some() {
         config.control = Control::Random;
     }
     config.validate()?;
-    if arguments.dry_run {
-        print!("{}", toml::to_string(&config)?);
-        return Ok(());
+    if arguments.run.dry_run {
+        return print_resolved(&config);
     }
-    let summary = on_device(arguments.device, Train(&config))?;
+    options.stop = stop_on_signals()?;
+    let summary =
+        on_device(arguments.run.device, Train { config: &config, options: &options, work: Work::Train });
+    report(&config, &with_hint(&config, summary)?);
+    Ok(())
+}
+
+pub(crate) fn sft(arguments: &SftArguments) -> anyhow::Result<()> {
+    let config = arguments.run.config(arguments.run.config.as_deref().context("name a config")?)?;
+    config.validate()?;
+    if arguments.run.dry_run {
+        return print_resolved(&config);
+    }
+    let options = RunOptions { resume: false, stop: stop_on_signals()? };
+    let task = Train { config: &config, options: &options, work: Work::FineTune };
+    report(&config, &on_device(arguments.run.device, task)?);
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the command talks to its user")]
+fn print_resolved(config: &RunConfig) -> anyhow::Result<()> {
+    print!("{}", toml::to_string(config)?);
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the command talks to its user")]
+fn report(config: &RunConfig, summary: &RunSummary) {
     for (name, report) in [("before", &summary.before), ("after", &summary.after)] {
         println!("held-out {name}: avg@{} {} ({} problems)", report.k, report.avg_at_k, report.problems);
     }
     println!("run directory: {}", config.run.directory.display());
-    Ok(())
 }
 
-struct Train<'a>(&'a RunConfig);
+/// Says how to go on where a run ended in the middle.
+fn with_hint(config: &RunConfig, outcome: anyhow::Result<RunSummary>) -> anyhow::Result<RunSummary> {
+    let directory = &config.run.directory;
+    outcome.map_err(|error| {
+        let in_the_middle = matches!(
+            error.downcast_ref(),
+            Some(
+                RunError::Trainer(_)
+                    | RunError::RunDirectory(_)
+                    | RunError::Checkpoint(CheckpointError::Write { .. } | CheckpointError::Model(_))
+            )
+        );
+        if in_the_middle && directory.join("checkpoints/latest").exists() {
+            return error.context(format!(
+                "the run ended early; go on from its latest checkpoint with `firebrick train --resume {}`",
+                directory.display()
+            ));
+        }
+        error
+    })
+}
+
+/// The first SIGINT or SIGTERM asks the run to stop, a second one ends the process at once.
+fn stop_on_signals() -> anyhow::Result<StopSignal> {
+    use signal_hook::{
+        consts::{SIGINT, SIGTERM},
+        flag,
+    };
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 128 + signal, asked.clone())
+            .and_then(|_| flag::register(signal, asked.clone()))
+            .context("signals cannot be caught")?;
+    }
+    Ok(StopSignal::from_flag(asked))
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Train,
+    FineTune,
+}
+
+struct Train<'a> {
+    config: &'a RunConfig,
+    options: &'a RunOptions,
+    work: Work,
+}
 
 impl DeviceTask for Train<'_> {
     type Output = RunSummary;
@@ -74,6 +193,9 @@ impl DeviceTask for Train<'_> {
         B: AutodiffBackend + FusedOps,
         B::InnerBackend: FusedOps,
     {
-        Ok(run::<B>(self.0, device)?)
+        Ok(match self.work {
+            Work::Train => run::<B>(self.config, self.options, device)?,
+            Work::FineTune => fine_tune::<B>(self.config, self.options, device)?,
+        })
     }
 }

@@ -8,7 +8,9 @@ use firebrick_objectives::{ConfigError, ObjectiveConfig};
 use firebrick_reward::{ExactAnswer, ExactAnswerConfig, ExactAnswerError};
 use serde::{Deserialize, Serialize};
 
-use crate::{EvaluationSettings, PlanError, TrainSettings, WarmStartSettings};
+use crate::{
+    CheckpointSettings, EvaluationSettings, OverLongPrompts, PlanError, TrainSettings, WarmStartSettings,
+};
 
 /// Everything that describes a run. Unknown keys are refused; what depends on the task has no default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +36,9 @@ pub struct RunConfig {
     pub reward: RewardConfig,
     /// Evaluation before and after.
     pub evaluation: EvaluationSettings,
+    /// When checkpoints are written and which are kept.
+    #[serde(default)]
+    pub checkpoints: CheckpointSettings,
     /// What the verdicts are replaced by in training.
     #[serde(default)]
     pub control: Control,
@@ -48,6 +53,9 @@ pub struct RunSection {
     /// Whether an earlier run there is removed; otherwise it is refused.
     #[serde(default)]
     pub overwrite: bool,
+    /// A folder with `config.json` and `model.safetensors` of an earlier run, whose weights take the place of random ones.
+    #[serde(default)]
+    pub initial_model: Option<PathBuf>,
 }
 
 /// Files of a run, JSONL.
@@ -61,6 +69,9 @@ pub struct DataSection {
     /// Worked solutions of the warm start.
     #[serde(default)]
     pub worked_solutions: Option<PathBuf>,
+    /// What happens to prompts that leave no room for the longest response.
+    #[serde(default)]
+    pub over_long_prompts: OverLongPrompts,
 }
 
 /// A character tokenizer.
@@ -112,7 +123,8 @@ impl RunConfig {
     #[must_use]
     pub fn relative_to(mut self, base: &Path) -> Self {
         let paths = [&mut self.run.directory, &mut self.data.train, &mut self.data.held_out];
-        for path in paths.into_iter().chain(&mut self.data.worked_solutions) {
+        let optional = [&mut self.data.worked_solutions, &mut self.run.initial_model];
+        for path in paths.into_iter().chain(optional.into_iter().flatten()) {
             *path = base.join(&*path);
         }
         self

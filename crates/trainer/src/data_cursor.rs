@@ -18,6 +18,16 @@ impl DataCursor {
         Self { seed, stream, drawn: 0, order: None }
     }
 
+    /// Rows drawn so far.
+    pub(crate) fn drawn(&self) -> u64 {
+        self.drawn
+    }
+
+    /// Goes to where `drawn` rows have been drawn.
+    pub(crate) fn seek(&mut self, drawn: u64) {
+        self.drawn = drawn;
+    }
+
     /// Indices of the next `count` of `len` rows; an epoch's last rows and the next one's first may stand together.
     pub(crate) fn next(&mut self, len: usize, count: usize) -> Vec<usize> {
         (0..count)
@@ -59,5 +69,17 @@ mod tests {
         let mut other = one.clone();
         let singles: Vec<usize> = (0..30).flat_map(|_| one.next(7, 1)).collect();
         assert_eq!(singles, other.next(7, 30));
+    }
+
+    /// verl #4156, #5725: a run that was saved at the end of an epoch goes on with the next one's order.
+    #[test]
+    fn a_cursor_that_is_set_to_a_position_goes_on_from_there_also_at_the_end_of_an_epoch() {
+        for position in [0, 3, 7, 12, 14] {
+            let mut whole = DataCursor::new(RootSeed(3), SeedStream::Data);
+            whole.next(7, position);
+            let mut resumed = DataCursor::new(RootSeed(3), SeedStream::Data);
+            resumed.seek(whole.drawn());
+            assert_eq!(whole.next(7, 20), resumed.next(7, 20), "{position}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use firebrick_core::{
     AdvantageError, CompletionError, ResponseError, RolloutError, StateError, TokenizerError,
 };
 
-use crate::RunDirectoryError;
+use crate::{DumpError, RunDirectoryError};
 
 /// A run that cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +87,40 @@ pub enum TrainerError {
         mean: f64,
         /// The largest mean difference that is accepted.
         tolerance: f64,
+    },
+    /// Too few groups have variance.
+    #[error(
+        "dynamic sampling: {found} of {wanted} groups have rewards that differ after {rounds} rounds; raise train.dynamic_sampling.max_rounds, set when_exhausted to \"smaller_batch\" or \"repeat\", or choose problems that the policy sometimes solves"
+    )]
+    DynamicSampling {
+        /// Groups with variance.
+        found: usize,
+        /// Groups of a batch.
+        wanted: usize,
+        /// Rounds of sampling.
+        rounds: usize,
+    },
+    /// A warm start was asked to stop; it is not continued, but it is the same when it is started again.
+    #[error("stopped in the warm start after {step} steps; a warm start begins anew when the run goes on")]
+    StoppedInWarmStart {
+        /// Steps done.
+        step: usize,
+    },
+    /// The batch of a skipped step cannot be written or read.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    /// Numbers were not finite in several optimizer steps in a row.
+    #[error(
+        "{count} optimizer steps in a row met numbers that are not finite, so the run ends with the weights before them; {written}"
+    )]
+    TooManySkipped {
+        /// How many.
+        count: usize,
+        /// Where the last batch was written.
+        written: String,
+        /// The last fault.
+        #[source]
+        last: Box<TrainerError>,
     },
     /// A number is NaN or infinite; the weights are those before the step.
     #[error("{what} is {value}; lower the learning rate, or look at the batch that caused it")]

@@ -12,12 +12,15 @@ pub struct EvaluationSettings {
     /// A completion counts as correct when its reward is at least this.
     #[serde(default = "EvaluationSettings::default_success_reward")]
     pub success_reward: f64,
+    /// Steps between two evaluations in a run; 0 (default) evaluates before and after only.
+    #[serde(default)]
+    pub every: usize,
 }
 
 impl EvaluationSettings {
     /// `samples` completions per problem; a reward of 1 is correct.
     pub fn new(samples: usize) -> Self {
-        Self { samples, success_reward: Self::default_success_reward() }
+        Self { samples, success_reward: Self::default_success_reward(), every: 0 }
     }
 
     fn default_success_reward() -> f64 {
@@ -26,7 +29,7 @@ impl EvaluationSettings {
 }
 
 /// A mean over problems with its standard error.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Mean over problems.
     pub value: f64,
@@ -55,7 +58,7 @@ impl std::fmt::Display for Estimate {
 }
 
 /// Result of an evaluation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationReport {
     /// Problems with at least one scored completion.
     pub problems: usize,
@@ -75,8 +78,22 @@ pub struct EvaluationReport {
     pub examples: Vec<EvaluationExample>,
 }
 
+impl EvaluationReport {
+    /// The figures under the names that the field uses: `eval/avg@k`, `eval/pass@n`, lengths and shares.
+    pub fn values(&self) -> Vec<(String, f64)> {
+        let mut values = vec![
+            (format!("eval/avg@{}", self.k), self.avg_at_k.value),
+            ("eval/mean_length".to_owned(), self.mean_length),
+            ("eval/clipped_ratio".to_owned(), self.truncated),
+            ("eval/frac_unscored".to_owned(), self.unscored),
+        ];
+        values.extend(self.pass_at.iter().map(|(n, estimate)| (format!("eval/pass@{n}"), estimate.value)));
+        values
+    }
+}
+
 /// A completion of an evaluation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationExample {
     /// What the policy was shown.
     pub prompt: String,

@@ -1,13 +1,16 @@
 //! The model that learns, with its optimizer.
 
+use std::{collections::BTreeMap, path::Path};
+
 use burn::{
     module::AutodiffModule,
     optim::{AdamW, AdamWConfig, Optimizer, adaptor::OptimizerAdaptor},
-    tensor::backend::AutodiffBackend,
+    tensor::{TensorData, backend::AutodiffBackend},
 };
+use firebrick_models::{ModelError, load_safetensors};
 use serde::{Deserialize, Serialize};
 
-use crate::{LearningRateDecay, LearningRateSchedule, TrainerError, gradients::Gradients};
+use crate::{LearningRateDecay, LearningRateSchedule, TrainerError, gradients::Gradients, optimizer_state};
 
 /// AdamW and its learning rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,6 +121,30 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Learner<B, M> {
     pub(crate) fn restart(&mut self, settings: &OptimizerSettings) {
         let model = self.model.take().expect("the model is absent only inside `step`");
         *self = Self::new(model, settings);
+    }
+
+    /// Replaces the weights by those of a file.
+    pub(crate) fn load_weights(&mut self, path: &Path) -> Result<(), ModelError> {
+        let model = self.model().clone();
+        self.model = Some(load_safetensors(model, path)?);
+        Ok(())
+    }
+
+    /// What the optimizer remembers, as named tensors.
+    pub(crate) fn moments(&self) -> BTreeMap<String, TensorData> {
+        let moments = self.decayed.to_record().into_iter().chain(self.plain.to_record()).collect();
+        optimizer_state::to_tensors(self.model(), moments)
+    }
+
+    /// Takes over what [`Self::moments`] returned.
+    ///
+    /// # Errors
+    /// Says which tensors do not fit the model.
+    pub(crate) fn load_moments(&mut self, tensors: BTreeMap<String, TensorData>) -> Result<(), String> {
+        let (matrices, rest) = optimizer_state::from_tensors(self.model(), tensors)?;
+        self.decayed = self.decayed.clone().load_record(matrices.into_iter().collect());
+        self.plain = self.plain.clone().load_record(rest.into_iter().collect());
+        Ok(())
     }
 
     /// One optimizer step. Returns the global gradient norm before clipping.

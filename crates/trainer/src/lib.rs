@@ -4,41 +4,54 @@
 //! cannot work before a weight exists. [`Trainer`] joins it with a model, a tokenizer and an engine and runs it on any Burn
 //! backend. [`TensorObjective`] is the second door, for objectives written in Burn tensors.
 
+mod checkpoint;
 mod config;
+mod continuation;
 mod data;
 mod data_cursor;
+mod dump;
+mod durable;
+mod dynamic_sampling;
 mod error;
 mod evaluation;
 mod gradients;
 mod learner;
 mod learning_rate;
 mod optimizer_batch;
+mod optimizer_state;
 mod parity;
 mod plan;
 mod rollout_batch;
 mod run;
+mod run_data;
 mod run_directory;
 mod sequence;
 mod step_report;
+mod stop_signal;
 mod surrogate;
 mod tensor_objective;
 mod trainer;
 mod warm_start;
 
+pub use checkpoint::{BestBy, Better, CheckpointError, CheckpointSettings};
 pub use config::{
     Control, DataSection, RewardConfig, RunConfig, RunConfigError, RunSection, TokenizerSection,
 };
 pub use data::{DataError, WorkedSolution, read_prompts, read_worked_solutions};
+pub use dump::DumpError;
+pub use dynamic_sampling::{DynamicSampling, WhenExhausted};
 pub use error::TrainerError;
 pub use evaluation::{Estimate, EvaluationExample, EvaluationReport, EvaluationSettings, pass_at_k};
 pub use learner::OptimizerSettings;
 pub use learning_rate::{LearningRateDecay, LearningRateSchedule};
 pub use plan::{Plan, PlanError, TrainSettings};
-pub use run::{RunError, RunSeconds, RunSummary, run, run_plan};
+pub use run::{RunError, RunOptions, RunSeconds, RunSummary, fine_tune, plan_of, run, run_plan, trainer_of};
+pub use run_data::OverLongPrompts;
 pub use run_directory::{RunDirectory, RunDirectoryError};
 pub use sequence::{Sequence, log_probs, micro_batches, score};
-pub use step_report::{StepReport, Timings};
+pub use step_report::{StepOutcome, StepReport, Timings};
+pub use stop_signal::StopSignal;
 pub use surrogate::surrogate;
 pub use tensor_objective::{TensorBatch, TensorGrpo, TensorObjective};
-pub use trainer::Trainer;
+pub use trainer::{ReplayReport, ReplayRow, Trainer};
 pub use warm_start::{WarmStartReport, WarmStartSettings};

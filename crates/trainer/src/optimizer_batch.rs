@@ -71,32 +71,17 @@ where
             let tokens = entropies.dims()[0] as f64;
             metrics.add_mean("entropy", to_host(entropies.inner()).iter().sum(), tokens);
         }
-        let values = to_host(log_probs.clone().inner());
-        let current: Vec<LogProbs<Current>> =
-            split_rows(&values, &sequences).into_iter().map(|part| LogProbs::new(part.to_vec())).collect();
-        check_finite(&batch, &current)?;
         let weights: Vec<f64> =
             batch.iter().map(|row| plan.aggregation.weight(&denominator, row.context.len())).collect();
-        let loss = match &plan.loss {
-            PolicyLoss::Host(objective) => {
-                let clock = Instant::now();
-                let mut coefficients = Vec::with_capacity(values.len());
-                for ((row, current), weight) in batch.iter().zip(&current).zip(&weights) {
-                    let response = ResponseTokens::new(&row.context, current)?;
-                    let terms = objective.evaluate(&response, *weight);
-                    record_terms(&response, &terms, plan.requirements.reference_log_probs, metrics);
-                    total += terms.loss;
-                    coefficients.extend(terms.coefficients.iter().map(|c| *c as f32));
-                }
-                on_host += clock.elapsed().as_secs_f64();
-                surrogate(log_probs, floats(coefficients, device))
-            }
-            PolicyLoss::Tensor(objective) => {
-                let loss = objective.loss(tensor_batch(log_probs, &batch, &weights, device));
-                total += to_host(loss.clone().inner())[0];
-                loss
+        let part = MicroBatch { rows: &batch, sequences: &sequences, weights: &weights };
+        let (loss, value) = match part.loss(plan, log_probs.clone(), metrics, &mut on_host, device) {
+            Ok(loss) => loss,
+            Err(error) => {
+                log_probs.sum().backward(); // a graph that is never run backward is never freed
+                return Err(error);
             }
         };
+        total += value;
         gradients.backward(&loss, model);
     }
     timings.objective += on_host;
@@ -106,6 +91,72 @@ where
     }
     metrics.add_mean("loss", total, 1.0);
     Ok(Some(gradients))
+}
+
+/// Rows that go through the model together.
+struct MicroBatch<'a> {
+    rows: &'a [&'a TrainRow],
+    sequences: &'a [&'a Sequence],
+    /// Aggregation weight of each row.
+    weights: &'a [f64],
+}
+
+impl MicroBatch<'_> {
+    /// The loss that is run backward, and its value.
+    fn loss<B: AutodiffBackend>(
+        &self,
+        plan: &Plan<B>,
+        log_probs: Tensor<B, 1>,
+        metrics: &mut Metrics,
+        on_host: &mut f64,
+        device: &B::Device,
+    ) -> Result<(Tensor<B, 1>, f64), TrainerError> {
+        let values = to_host(log_probs.clone().inner());
+        let current: Vec<LogProbs<Current>> = split_rows(&values, self.sequences)
+            .into_iter()
+            .map(|part| LogProbs::new(part.to_vec()))
+            .collect();
+        for (row, log_probs) in self.rows.iter().zip(&current) {
+            check_finite(row, "log-prob", log_probs.values())?;
+        }
+        match &plan.loss {
+            PolicyLoss::Host(objective) => {
+                let clock = Instant::now();
+                let mut coefficients = Vec::with_capacity(values.len());
+                let mut total = 0.0;
+                for ((row, current), weight) in self.rows.iter().zip(&current).zip(self.weights) {
+                    let response = ResponseTokens::new(&row.context, current)?;
+                    let terms = objective.evaluate(&response, *weight);
+                    check_finite(row, "coefficient", &terms.coefficients)?;
+                    if !terms.loss.is_finite() {
+                        let what = format!("the loss of {}", row.name);
+                        return Err(TrainerError::NonFinite { what, value: terms.loss });
+                    }
+                    record_terms(&response, &terms, plan.requirements.reference_log_probs, metrics);
+                    total += terms.loss;
+                    coefficients.extend(terms.coefficients.iter().map(|c| *c as f32));
+                }
+                *on_host += clock.elapsed().as_secs_f64();
+                Ok((surrogate(log_probs, floats(coefficients, device)), total))
+            }
+            PolicyLoss::Tensor(objective) => {
+                let loss = objective.loss(tensor_batch(log_probs, self.rows, self.weights, device));
+                let value = to_host(loss.clone().inner())[0];
+                Ok((loss, value))
+            }
+        }
+    }
+}
+
+/// Names the first token of a row whose number is not finite.
+fn check_finite(row: &TrainRow, number: &str, values: &[f64]) -> Result<(), TrainerError> {
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(token) => Err(TrainerError::NonFinite {
+            what: format!("the {number} of token {token} of {}", row.name),
+            value: values[token],
+        }),
+    }
 }
 
 /// Shows the whole batch to the stateful parts of the objective.
@@ -137,18 +188,6 @@ where
     let batch = OptimizerBatch { responses: &responses, current: current.as_deref() };
     for (_, part) in &mut parts {
         part.prepare(&batch)?;
-    }
-    Ok(())
-}
-
-fn check_finite(rows: &[&TrainRow], current: &[LogProbs<Current>]) -> Result<(), TrainerError> {
-    for (row, log_probs) in rows.iter().zip(current) {
-        if let Some(token) = log_probs.values().iter().position(|value| !value.is_finite()) {
-            return Err(TrainerError::NonFinite {
-                what: format!("the log-prob of token {token} of {}", row.name),
-                value: log_probs.values()[token],
-            });
-        }
     }
     Ok(())
 }

@@ -3,12 +3,12 @@
 use burn::tensor::backend::AutodiffBackend;
 use firebrick_core::{
     AdvantageEstimator, Anchor, Objective, Requirements, RewardVerifier, RootSeed, SamplingError,
-    SamplingSpec,
+    SamplingSpec, StateError, Stateful,
 };
 use firebrick_objectives::{Aggregation, Recipe};
 use serde::{Deserialize, Serialize};
 
-use crate::{OptimizerSettings, TensorObjective};
+use crate::{DynamicSampling, OptimizerSettings, TensorObjective, dump::Parts};
 
 /// Sizes and numbers of a run. What depends on the task has no default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct TrainSettings {
     /// Most positions of a micro-batch, padding included; 0 never splits an optimizer batch.
     #[serde(default = "default_micro_batch_tokens")]
     pub micro_batch_tokens: usize,
+    /// Replaces groups without variance by others; off when left out.
+    #[serde(default)]
+    pub dynamic_sampling: Option<DynamicSampling>,
     /// The distribution that completions are drawn from.
     pub sampling: SamplingSpec,
     /// AdamW and its learning rate.
@@ -75,6 +78,7 @@ impl TrainSettings {
             epochs: 1,
             mini_batches: 1,
             micro_batch_tokens: default_micro_batch_tokens(),
+            dynamic_sampling: None,
             sampling,
             optimizer: OptimizerSettings::new(learning_rate),
             parity_tolerance: default_parity_tolerance(),
@@ -98,11 +102,13 @@ impl TrainSettings {
     pub fn validate(&self) -> Result<(), PlanError> {
         let optimizer = &self.optimizer;
         let at_least_one = "a whole number, at least 1";
-        let checks: [(&'static str, f64, bool, &'static str); 12] = [
+        let rounds = self.dynamic_sampling.map_or(1, |dynamic| dynamic.max_rounds);
+        let checks: [(&'static str, f64, bool, &'static str); 13] = [
             ("steps", self.steps as f64, self.steps >= 1, at_least_one),
             ("prompts_per_step", self.prompts_per_step as f64, self.prompts_per_step >= 1, at_least_one),
             ("group_size", self.group_size as f64, self.group_size >= 1, at_least_one),
             ("epochs", self.epochs as f64, self.epochs >= 1, at_least_one),
+            ("dynamic_sampling.max_rounds", rounds as f64, rounds >= 1, at_least_one),
             (
                 "mini_batches",
                 self.mini_batches as f64,
@@ -265,6 +271,39 @@ impl<B: AutodiffBackend> Plan<B> {
     pub fn with_control_rewards(mut self, control: impl RewardVerifier + 'static) -> Self {
         self.control = Some(Box::new(control));
         self
+    }
+
+    /// State of the stateful parts, by name.
+    pub(crate) fn save_parts(&mut self) -> Parts {
+        self.stateful_parts().into_iter().map(|(name, part)| (name, part.save())).collect()
+    }
+
+    /// Restores what [`Self::save_parts`] returned.
+    pub(crate) fn load_parts(&mut self, parts: &Parts) -> Result<(), StateError> {
+        let mut own = self.stateful_parts();
+        let unknown = parts.keys().find(|name| own.iter().all(|(known, _)| known != *name));
+        if let Some(name) = unknown {
+            let reason = "the composition has no such stateful part".to_owned();
+            return Err(StateError::Mismatch { part: name.clone(), reason });
+        }
+        for (name, part) in &mut own {
+            let state = parts.get(name).ok_or_else(|| StateError::Mismatch {
+                part: name.clone(),
+                reason: "there is none".to_owned(),
+            })?;
+            part.load(state)?;
+        }
+        Ok(())
+    }
+
+    fn stateful_parts(&mut self) -> Vec<(String, &mut dyn Stateful)> {
+        let mut parts: Vec<(String, &mut dyn Stateful)> = Vec::new();
+        if let PolicyLoss::Host(objective) = &mut self.loss {
+            let named = objective.stateful_parts().into_iter();
+            parts.extend(named.map(|(name, part)| (format!("objective.{name}"), part)));
+        }
+        parts.extend(self.advantage.stateful().map(|part| ("advantage".to_owned(), part)));
+        parts
     }
 
     /// The settings.

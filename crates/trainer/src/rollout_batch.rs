@@ -20,6 +20,8 @@ pub(crate) struct Sampler<'a, M> {
     pub(crate) sampling: &'a SamplingSpec,
     pub(crate) tokenizer: &'a dyn Tokenizer,
     pub(crate) verifier: &'a dyn RewardVerifier,
+    /// Prompts are cut to their last tokens where they have more.
+    pub(crate) max_prompt_tokens: Option<usize>,
     /// Where the seconds are counted.
     pub(crate) timings: &'a mut Timings,
 }
@@ -36,7 +38,9 @@ impl<M> Sampler<'_, M> {
     ) -> Result<Vec<Group>, TrainerError> {
         let mut requests = Vec::with_capacity(prompts.len() * samples);
         for (index, prompt) in prompts.iter().enumerate() {
-            let tokens: Arc<[TokenId]> = encode(self.tokenizer, prompt)?.into();
+            let tokens = encode(self.tokenizer, prompt)?;
+            let cut = self.max_prompt_tokens.map_or(0, |most| tokens.len().saturating_sub(most));
+            let tokens: Arc<[TokenId]> = tokens[cut..].into();
             for sample in 0..samples {
                 let seed = seed_of(index as u64, sample as u64);
                 requests.push(GenerationRequest { prompt: tokens.clone(), seed });

@@ -1,22 +1,40 @@
-//! A whole run from a config: warm start, evaluation, reinforcement learning, evaluation, model on disk.
+//! A whole run from a config: warm start, evaluation, reinforcement learning, evaluation, model on disk; and its
+//! continuation after it was ended.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, path::PathBuf, time::Instant};
 
 use burn::tensor::backend::AutodiffBackend;
-use firebrick_core::{Prompt, SeedStream, Tokenizer};
-use firebrick_models::{CharTokenizer, FusedOps, ModelError, save_safetensors};
+use firebrick_core::SeedStream;
+use firebrick_models::{
+    CharTokenizer, Decoder, DecoderConfig, FusedOps, ModelError, load_safetensors, save_safetensors,
+};
 use firebrick_reward::RandomReward;
 use firebrick_rollout::EmbeddedEngine;
 use serde::Serialize;
 
 use crate::{
-    Control, DataError, EvaluationReport, Plan, PlanError, RunConfig, RunConfigError, RunDirectory,
-    RunDirectoryError, StepReport, Trainer, TrainerError, WorkedSolution, read_prompts,
-    read_worked_solutions,
+    CheckpointError, Control, DataError, EvaluationReport, LearningRateDecay, Plan, PlanError, RunConfig,
+    RunConfigError, RunDirectory, RunDirectoryError, StepReport, StopSignal, Trainer, TrainerError,
+    checkpoint::{CheckpointStore, Manifest},
+    continuation::check_same_run,
+    run_data::RunData,
+    trainer::Progress,
 };
 
 /// Most completions that are generated at once: an evaluation asks for thousands.
 const ENGINE_ROWS: NonZeroUsize = NonZeroUsize::new(512).expect("not zero");
+
+/// There when a run is done.
+const SUMMARY: &str = "summary.json";
+
+/// How a run starts and ends. The default is a new run that nothing stops.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// Goes on from the latest checkpoint in the run directory.
+    pub resume: bool,
+    /// Ends the run after the step during which it is raised.
+    pub stop: StopSignal,
+}
 
 /// What a run did.
 #[derive(Debug, Clone)]
@@ -25,11 +43,13 @@ pub struct RunSummary {
     pub before: EvaluationReport,
     /// Held-out accuracy after it.
     pub after: EvaluationReport,
-    /// The steps.
+    /// The steps of this process.
     pub steps: Vec<StepReport>,
     /// Optimizer steps of the warm start.
     pub warm_start_steps: usize,
-    /// Wall-clock seconds of the parts.
+    /// Prompts that were dropped or truncated: of the training problems, of the held-out ones.
+    pub over_long_prompts: [usize; 2],
+    /// Wall-clock seconds of the parts, in this process.
     pub seconds: RunSeconds,
 }
 
@@ -38,113 +58,313 @@ pub struct RunSummary {
 pub struct RunSeconds {
     /// Warm start with its probes.
     pub warm_start: f64,
-    /// Both evaluations.
+    /// All evaluations.
     pub evaluation: f64,
     /// Reinforcement learning.
     pub reinforcement: f64,
+    /// Checkpoints.
+    pub checkpoints: f64,
 }
 
 /// Runs a config on the autodiff backend `B`: [`run_plan`] with the plan that the config describes.
 ///
 /// # Errors
 /// Names what is wrong with the config, the data, the run directory or the run itself.
-pub fn run<B>(config: &RunConfig, device: B::Device) -> Result<RunSummary, RunError>
+pub fn run<B>(config: &RunConfig, options: &RunOptions, device: B::Device) -> Result<RunSummary, RunError>
 where
     B: AutodiffBackend + FusedOps,
     B::InnerBackend: FusedOps,
 {
+    run_plan::<B>(config, plan_of(config)?, options, device)
+}
+
+/// The plan that a config describes.
+///
+/// # Errors
+/// Names what is wrong with the config.
+pub fn plan_of<B: AutodiffBackend>(config: &RunConfig) -> Result<Plan<B>, RunError> {
     config.validate()?;
     let verifier = config.verifier().map_err(RunConfigError::from)?;
-    let mut plan = Plan::new(config.train.clone(), config.objective.build(), verifier)?;
-    if config.control == Control::Random {
-        plan = plan.with_control_rewards(RandomReward::new(config.train.seed, 0.5));
-    }
-    run_plan::<B>(config, plan, device)
+    let plan = Plan::new(config.train.clone(), config.objective.build(), verifier)?;
+    Ok(match config.control {
+        Control::None => plan,
+        Control::Random => plan.with_control_rewards(RandomReward::new(config.train.seed, 0.5)),
+    })
 }
 
 /// Runs a plan of one's own on the data and the model of a config, whose objective and reward are not looked at.
 ///
-/// Everything that can be refused is refused before a weight is made: config, data files, lengths, run directory.
+/// Everything that can be refused is refused before a weight is made: config, data files, lengths, run directory, checkpoint.
 ///
 /// # Errors
-/// Names what is wrong with the config, the data, the run directory or the run itself.
-pub fn run_plan<B>(config: &RunConfig, plan: Plan<B>, device: B::Device) -> Result<RunSummary, RunError>
+/// Names what is wrong with the config, the data, the run directory or the run itself; [`RunError::Stopped`] when it was
+/// asked to stop.
+pub fn run_plan<B>(
+    config: &RunConfig,
+    plan: Plan<B>,
+    options: &RunOptions,
+    device: B::Device,
+) -> Result<RunSummary, RunError>
 where
     B: AutodiffBackend + FusedOps,
     B::InnerBackend: FusedOps,
 {
     config.validate()?;
-    let tokenizer = CharTokenizer::new(&config.tokenizer.alphabet).map_err(RunConfigError::from)?;
-    let train = read_prompts(&config.data.train)?;
-    let held_out = read_prompts(&config.data.held_out)?;
-    let solutions = config.data.worked_solutions.as_deref().map(read_worked_solutions).transpose()?;
-    check_lengths(
-        config,
-        &tokenizer,
-        train.iter().chain(&held_out),
-        solutions.as_deref().unwrap_or_default(),
-    )?;
-    let directory = RunDirectory::create(&config.run.directory, config.run.overwrite)?;
+    let data = RunData::read(config)?;
+    let resolved = serde_json::to_value(config).map_err(RunError::Record)?;
+    let store = CheckpointStore::new(&config.run.directory, config.checkpoints.clone());
+    let (directory, checkpoint) = if options.resume {
+        let directory = RunDirectory::open(&config.run.directory)?;
+        let checkpoint = store.latest()?;
+        if let Some((path, manifest)) = &checkpoint {
+            check_same_run(manifest, &resolved, &data.digests, path)?;
+            check_steps_left(config, manifest, directory.path().join(SUMMARY).exists())?;
+        }
+        (directory, checkpoint)
+    } else {
+        (RunDirectory::create(&config.run.directory, config.run.overwrite)?, None)
+    };
     directory.write("config.toml", &toml::to_string(config)?)?;
-
-    let model = config
-        .model
-        .init::<B>(&device, config.train.seed.seed(SeedStream::Initialisation, &[]))
-        .map_err(RunConfigError::from)?;
-    let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone()).with_max_batch_rows(ENGINE_ROWS);
-    let mut trainer =
-        Trainer::new(plan, model, tokenizer.clone(), engine, device)?.with_run_directory(directory);
-
-    let clock = std::time::Instant::now();
-    let mut seconds = RunSeconds::default();
-    let mut warm_start_steps = 0;
-    if let (Some(settings), Some(solutions)) = (&config.warm_start, &solutions) {
-        warm_start_steps = trainer.warm_start(solutions, settings, &train)?.steps;
+    directory.remove(SUMMARY)?;
+    let mut manifest = match &checkpoint {
+        Some((path, manifest)) => {
+            tracing::info!(checkpoint = %path.display(), step = manifest.step, "the run goes on");
+            manifest.clone()
+        }
+        None => Manifest::new(0, resolved.clone(), data.digests.clone()),
+    };
+    manifest.adopt_config(resolved);
+    directory.cut_logs(&manifest.logs)?;
+    if data.over_long != [0, 0] {
+        let [train, held_out] = data.over_long;
+        tracing::warn!(rule = ?config.data.over_long_prompts, train, held_out, "over-long prompts");
     }
-    seconds.warm_start = clock.elapsed().as_secs_f64();
-    let before = trainer.evaluate(&held_out, &config.evaluation)?;
-    seconds.evaluation = clock.elapsed().as_secs_f64() - seconds.warm_start;
-    tracing::info!(avg_at_k = %before.avg_at_k, problems = before.problems, "held-out before");
-    let clock = std::time::Instant::now();
-    let steps = trainer.run(&train)?;
-    seconds.reinforcement = clock.elapsed().as_secs_f64();
-    let clock = std::time::Instant::now();
-    let after = trainer.evaluate(&held_out, &config.evaluation)?;
-    seconds.evaluation += clock.elapsed().as_secs_f64();
-    tracing::info!(avg_at_k = %after.avg_at_k, problems = after.problems, "held-out after");
 
-    let path = config.run.directory.join("model");
-    std::fs::create_dir_all(&path).map_err(|source| RunDirectoryError::Io { path: path.clone(), source })?;
-    save_safetensors(trainer.model(), path.join("model.safetensors"))?;
-    config.model.save(path.join("config.json"))?;
-    tokenizer.save(path.join("tokenizer.json"))?;
-    Ok(RunSummary { before, after, steps, warm_start_steps, seconds })
+    let trainer = trainer_of(config, plan, data.tokenizer.clone(), device)?
+        .with_run_directory(directory)
+        .stopping_on(options.stop.clone())
+        .truncating_prompts(data.prompt_limit);
+    let mut run = Run { config, data: &data, store, trainer, manifest, seconds: RunSeconds::default() };
+    match checkpoint {
+        Some((path, _)) => run.trainer.load_state(&path)?,
+        None => run.start()?,
+    }
+    let steps = run.learn(&options.stop)?;
+    run.finish(steps)
 }
 
-/// Checks that every prompt leaves room for the longest response, and that every worked solution fits.
-fn check_lengths<'a>(
+/// A trainer with the model of a config: drawn from the seed, or with the weights that the config names.
+///
+/// # Errors
+/// When the weights do not fit the model, or the model the tokenizer.
+pub fn trainer_of<B>(
     config: &RunConfig,
-    tokenizer: &dyn Tokenizer,
-    prompts: impl Iterator<Item = &'a Prompt>,
-    solutions: &[WorkedSolution],
-) -> Result<(), RunError> {
-    let (limit, max_new) = (config.model.max_position_embeddings, config.train.sampling.max_new_tokens);
-    for prompt in prompts {
-        let failed = |source| TrainerError::Prompt { id: prompt.id.clone(), source };
-        let tokens = tokenizer.encode_chat(&prompt.messages).map_err(failed)?.len();
-        if tokens == 0 || tokens + max_new > limit {
-            return Err(RunError::PromptLength { id: prompt.id.clone(), tokens, max_new, limit });
+    plan: Plan<B>,
+    tokenizer: CharTokenizer,
+    device: B::Device,
+) -> Result<Trainer<B, Decoder<B>>, RunError>
+where
+    B: AutodiffBackend + FusedOps,
+    B::InnerBackend: FusedOps,
+{
+    let seed = config.train.seed.seed(SeedStream::Initialisation, &[]);
+    let mut model = config.model.init::<B>(&device, seed).map_err(RunConfigError::from)?;
+    if let Some(folder) = &config.run.initial_model {
+        let found = DecoderConfig::load(folder.join("config.json"))?;
+        if found != config.model {
+            return Err(RunConfigError::Combination {
+                problem: format!("[model] is not the model of run.initial_model = {}", folder.display()),
+                fix: "take [model] over from the config that made it",
+            }
+            .into());
         }
+        model = load_safetensors(model, folder.join("model.safetensors"))?;
     }
-    for (index, solution) in solutions.iter().enumerate() {
-        let failed = |source| TrainerError::WorkedSolution { index, source };
-        let prompt = tokenizer.encode_chat(&solution.messages).map_err(failed)?.len();
-        let response = tokenizer.encode(&solution.response).map_err(failed)?.len() + 1;
-        if prompt == 0 || prompt + response > limit {
-            return Err(RunError::SolutionLength { row: index + 1, prompt, response, limit });
+    let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone()).with_max_batch_rows(ENGINE_ROWS);
+    Ok(Trainer::new(plan, model, tokenizer, engine, device)?)
+}
+
+/// Fine-tunes the model of a config on its worked solutions, evaluates it, and writes it to the run directory; no
+/// reinforcement learning. Another run takes it up with `run.initial_model`.
+///
+/// # Errors
+/// As [`run`]; also when the config has no `[warm_start]`.
+pub fn fine_tune<B>(
+    config: &RunConfig,
+    options: &RunOptions,
+    device: B::Device,
+) -> Result<RunSummary, RunError>
+where
+    B: AutodiffBackend + FusedOps,
+    B::InnerBackend: FusedOps,
+{
+    if config.warm_start.is_none() {
+        return Err(RunConfigError::Combination {
+            problem: "there is no [warm_start], which says how to fine-tune".into(),
+            fix: "add one, and data.worked_solutions",
         }
+        .into());
+    }
+    let plan = plan_of::<B>(config)?;
+    let data = RunData::read(config)?;
+    let directory = RunDirectory::create(&config.run.directory, config.run.overwrite)?;
+    directory.write("config.toml", &toml::to_string(config)?)?;
+    let trainer = trainer_of(config, plan, data.tokenizer.clone(), device)?
+        .with_run_directory(directory)
+        .stopping_on(options.stop.clone())
+        .truncating_prompts(data.prompt_limit);
+    let store = CheckpointStore::new(&config.run.directory, config.checkpoints.clone());
+    let manifest = Manifest::new(0, serde_json::Value::Null, data.digests.clone());
+    let mut run = Run { config, data: &data, store, trainer, manifest, seconds: RunSeconds::default() };
+    run.warm_start()?;
+    run.finish(Vec::new())
+}
+
+fn check_steps_left(config: &RunConfig, manifest: &Manifest, is_done: bool) -> Result<(), RunError> {
+    let steps = config.train.steps;
+    if manifest.step > steps || (manifest.step == steps && is_done) {
+        return Err(RunError::NothingLeft { done: manifest.step, steps });
+    }
+    let then = &manifest.config["train"]["steps"];
+    if *then != serde_json::json!(steps) && config.train.optimizer.decay != LearningRateDecay::Constant {
+        tracing::warn!(
+            "train.steps was {then} and is {steps}: the learning rate now decays over the new number of steps, so the run is not what one run of {steps} steps would have been"
+        );
     }
     Ok(())
+}
+
+/// A run in progress.
+struct Run<'a, B: AutodiffBackend + FusedOps>
+where
+    B::InnerBackend: FusedOps,
+{
+    config: &'a RunConfig,
+    data: &'a RunData,
+    store: CheckpointStore,
+    trainer: Trainer<B, Decoder<B>>,
+    /// What the next checkpoint says.
+    manifest: Manifest,
+    seconds: RunSeconds,
+}
+
+impl<B: AutodiffBackend + FusedOps> Run<'_, B>
+where
+    B::InnerBackend: FusedOps,
+{
+    /// Warm start, evaluation, and the checkpoint before the first step.
+    fn start(&mut self) -> Result<(), RunError> {
+        self.warm_start()?;
+        self.evaluate()?;
+        self.save(|_| None)
+    }
+
+    fn warm_start(&mut self) -> Result<(), RunError> {
+        let clock = Instant::now();
+        if let Some(settings) = &self.config.warm_start {
+            let report = self.trainer.warm_start(&self.data.solutions, settings, &self.data.train)?;
+            self.manifest.warm_start_steps = report.steps;
+        }
+        self.seconds.warm_start = clock.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Evaluates, unless the weights are those that were evaluated last. The first evaluation is the one before learning.
+    fn evaluate(&mut self) -> Result<EvaluationReport, RunError> {
+        let step = self.trainer.steps_done();
+        if let Some((_, report)) = self.manifest.evaluated.as_ref().filter(|(at, _)| *at == step) {
+            return Ok(report.clone());
+        }
+        let clock = Instant::now();
+        let report = self.trainer.evaluate(&self.data.held_out, &self.config.evaluation)?;
+        self.seconds.evaluation += clock.elapsed().as_secs_f64();
+        tracing::info!(step, avg_at_k = %report.avg_at_k, problems = report.problems, "held-out");
+        self.manifest.before.get_or_insert_with(|| report.clone());
+        self.manifest.evaluated = Some((step, report.clone()));
+        Ok(report)
+    }
+
+    /// The steps that are left, with evaluations and checkpoints.
+    fn learn(&mut self, stop: &StopSignal) -> Result<Vec<StepReport>, RunError> {
+        let settings = self.config;
+        let mut reports = Vec::new();
+        let progress = Progress::new(self.trainer.steps_done(), settings.train.steps);
+        while self.trainer.steps_done() < settings.train.steps && !stop.is_raised() {
+            let clock = Instant::now();
+            let report = self.trainer.step(&self.data.train)?;
+            self.seconds.reinforcement += clock.elapsed().as_secs_f64();
+            progress.announce(&report);
+            let done = self.trainer.steps_done();
+            let mut evaluated = Vec::new();
+            if settings.evaluation.every > 0 && done.is_multiple_of(settings.evaluation.every) {
+                evaluated = self.evaluate()?.values();
+            }
+            if self.store.is_due(done) || done == settings.train.steps || stop.is_raised() {
+                self.save(|name| {
+                    let evaluated = evaluated.iter().find(|(known, _)| known == name);
+                    evaluated.map(|(_, value)| *value).or_else(|| report.metrics.get(name))
+                })?;
+            }
+            reports.push(report);
+        }
+        progress.finish();
+        let done = self.trainer.steps_done();
+        if done < settings.train.steps {
+            return Err(RunError::Stopped { done, directory: settings.run.directory.clone() });
+        }
+        Ok(reports)
+    }
+
+    fn save(&mut self, metric: impl Fn(&str) -> Option<f64>) -> Result<(), RunError> {
+        let _span = tracing::info_span!("checkpoint").entered();
+        let clock = Instant::now();
+        self.manifest.step = self.trainer.steps_done();
+        if let Some(directory) = self.trainer.run_directory() {
+            self.manifest.logs = directory.sync_logs()?;
+        }
+        let trainer = &mut self.trainer;
+        let (config, tokenizer) = (&self.config.model, &self.data.tokenizer);
+        self.store.write::<CheckpointError>(self.manifest.clone(), metric, |folder| {
+            // With these two a checkpoint is a model directory as well.
+            config.save(folder.join("config.json"))?;
+            tokenizer.save(folder.join("tokenizer.json"))?;
+            trainer.save_state(folder)
+        })?;
+        self.seconds.checkpoints += clock.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// The last evaluation, the model, and the summary that says that the run is done.
+    fn finish(mut self, steps: Vec<StepReport>) -> Result<RunSummary, RunError> {
+        let after = self.evaluate()?;
+        let before = self.manifest.before.clone().unwrap_or_else(|| after.clone());
+        let directory = &self.config.run.directory;
+        let path = directory.join("model");
+        std::fs::create_dir_all(&path)
+            .map_err(|source| RunDirectoryError::Io { path: path.clone(), source })?;
+        save_safetensors(self.trainer.model(), path.join("model.safetensors"))?;
+        self.config.model.save(path.join("config.json"))?;
+        self.data.tokenizer.save(path.join("tokenizer.json"))?;
+        let summary = serde_json::json!({
+            "steps": self.trainer.steps_done(),
+            "warm_start_steps": self.manifest.warm_start_steps,
+            "over_long_prompts": { "train": self.data.over_long[0], "held_out": self.data.over_long[1] },
+            "before": before,
+            "after": after,
+        });
+        let text = serde_json::to_string_pretty(&summary).map_err(RunError::Record)?;
+        if let Some(directory) = self.trainer.run_directory() {
+            directory.write(SUMMARY, &(text + "\n"))?;
+        }
+        Ok(RunSummary {
+            before,
+            after,
+            steps,
+            warm_start_steps: self.manifest.warm_start_steps,
+            over_long_prompts: self.data.over_long,
+            seconds: self.seconds,
+        })
+    }
 }
 
 /// A run that failed.
@@ -188,6 +408,40 @@ pub enum RunError {
         /// Positions of the model.
         limit: usize,
     },
+    /// Every prompt of a file was dropped.
+    #[error("{key}: all prompts of {} have more than {limit} tokens and were dropped", path.display())]
+    AllDropped {
+        /// The config key.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Most tokens of a prompt.
+        limit: usize,
+    },
+    /// A run that is to go on has no step left.
+    #[error(
+        "nothing is left to do: {done} steps are done and train.steps = {steps}; ask for more with --steps"
+    )]
+    NothingLeft {
+        /// Steps done.
+        done: usize,
+        /// Steps asked for.
+        steps: usize,
+    },
+    /// The run was asked to stop, and did so after a whole step, with a checkpoint.
+    #[error("stopped after {done} steps; go on with `firebrick train --resume {}`", directory.display())]
+    Stopped {
+        /// Steps done.
+        done: usize,
+        /// The run directory.
+        directory: PathBuf,
+    },
+    /// A checkpoint cannot be written or used.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The resolved config or the summary cannot be written as JSON.
+    #[error("the run's records cannot be written")]
+    Record(#[source] serde_json::Error),
     /// The run directory cannot be used.
     #[error(transparent)]
     RunDirectory(#[from] RunDirectoryError),

@@ -1,6 +1,7 @@
 //! What a run leaves on disk.
 
 use std::{
+    collections::BTreeMap,
     fs::{File, OpenOptions},
     io::Write,
     path::{Path, PathBuf},
@@ -9,6 +10,8 @@ use std::{
 use firebrick_core::Metrics;
 use serde::Serialize;
 use serde_json::{Map, Value};
+
+use crate::{EvaluationReport, durable};
 
 /// The directory of a run:
 ///
@@ -19,11 +22,17 @@ use serde_json::{Map, Value};
 /// | `timings.jsonl` | wall-clock seconds per step |
 /// | `traces.jsonl` | sampled completions with reward and advantage |
 /// | `evaluations.jsonl` | one object per evaluation |
+/// | `checkpoints/` | what a continuation starts from |
+/// | `dumps/` | batches of optimizer steps that were skipped |
 /// | `model/` | `model.safetensors`, `config.json`, `tokenizer.json` |
+/// | `summary.json` | accuracy before and after; there when the run is done |
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
 }
+
+/// Files that grow row by row. A run that goes on cuts them to what belongs to its checkpoint.
+const LOGS: [&str; 4] = ["metrics.jsonl", "timings.jsonl", "traces.jsonl", "evaluations.jsonl"];
 
 impl RunDirectory {
     /// Creates the directory. An existing one is refused unless `overwrite`, which removes what an earlier run left.
@@ -45,18 +54,76 @@ impl RunDirectory {
         Ok(Self { path: path.to_owned() })
     }
 
+    /// Opens the directory of a run that is to go on.
+    ///
+    /// # Errors
+    /// When it holds no run.
+    pub fn open(path: &Path) -> Result<Self, RunDirectoryError> {
+        if !path.join("config.toml").is_file() {
+            return Err(RunDirectoryError::NoRun { path: path.to_owned() });
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// Makes the logs durable and returns their lengths in bytes.
+    pub(crate) fn sync_logs(&self) -> Result<BTreeMap<String, u64>, RunDirectoryError> {
+        let mut lengths = BTreeMap::new();
+        for name in LOGS {
+            let path = self.path.join(name);
+            if path.exists() {
+                let length = File::open(&path).and_then(|file| {
+                    file.sync_all()?;
+                    Ok(file.metadata()?.len())
+                });
+                let length = length.map_err(|source| RunDirectoryError::Io { path, source })?;
+                lengths.insert(name.to_owned(), length);
+            }
+        }
+        Ok(lengths)
+    }
+
+    /// Cuts the logs to the given lengths; a log without a length is removed.
+    pub(crate) fn cut_logs(&self, lengths: &BTreeMap<String, u64>) -> Result<(), RunDirectoryError> {
+        for name in LOGS {
+            let path = self.path.join(name);
+            let length = lengths.get(name).copied().unwrap_or(0);
+            let found = std::fs::metadata(&path).map_or(0, |data| data.len());
+            if found < length {
+                return Err(RunDirectoryError::LogTooShort { path, found, expected: length });
+            }
+            let cut = match length {
+                0 if !path.exists() => Ok(()),
+                0 => std::fs::remove_file(&path),
+                _ => OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(length)),
+            };
+            cut.map_err(|source| RunDirectoryError::Io { path, source })?;
+        }
+        Ok(())
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a whole file.
+    /// Writes a whole file: after a crash it is the old one or the new one.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, name: &str, contents: &str) -> Result<(), RunDirectoryError> {
         let path = self.path.join(name);
-        std::fs::write(&path, contents).map_err(|source| RunDirectoryError::Io { path, source })
+        durable::replace(&path, contents.as_bytes()).map_err(|source| RunDirectoryError::Io { path, source })
+    }
+
+    /// Removes a file, if it is there.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), RunDirectoryError> {
+        let path = self.path.join(name);
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(RunDirectoryError::Io { path, source })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Appends a row to a JSONL file.
@@ -76,13 +143,25 @@ impl RunDirectory {
     ///
     /// # Errors
     /// When they cannot be written.
-    pub fn log(&self, step: usize, metrics: &Metrics) -> Result<(), RunDirectoryError> {
+    pub fn log(&mut self, step: usize, metrics: &Metrics) -> Result<(), RunDirectoryError> {
         let mut row = Map::new();
         row.insert("step".into(), Value::from(step));
         for (name, value) in metrics.values() {
             row.insert(name.into(), Value::from(value));
         }
         self.append("metrics.jsonl", &row)
+    }
+
+    /// Appends the report of an evaluation after `step` steps.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn log_evaluation(
+        &mut self,
+        step: usize,
+        report: &EvaluationReport,
+    ) -> Result<(), RunDirectoryError> {
+        self.append("evaluations.jsonl", &serde_json::json!({ "step": step, "evaluation": report }))
     }
 }
 
@@ -91,7 +170,7 @@ impl RunDirectory {
 #[non_exhaustive]
 pub enum RunDirectoryError {
     /// It holds a run already.
-    #[error("run directory {} holds a run already; choose another or allow overwriting", path.display())]
+    #[error("run directory {} holds a run already; go on with --resume, replace it with --overwrite, or choose another", path.display())]
     Exists {
         /// The directory.
         path: PathBuf,
@@ -101,6 +180,22 @@ pub enum RunDirectoryError {
     NotARun {
         /// The directory.
         path: PathBuf,
+    },
+    /// It is to go on but holds no run.
+    #[error("{} holds no run to go on with: there is no config.toml in it", path.display())]
+    NoRun {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A log is shorter than when the checkpoint was written.
+    #[error("{} has {found} bytes, but {expected} when the checkpoint was written; it was changed since", path.display())]
+    LogTooShort {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found: u64,
+        /// Its length then.
+        expected: u64,
     },
     /// A file cannot be written.
     #[error("{} cannot be written", path.display())]
@@ -142,12 +237,29 @@ mod tests {
     #[test]
     fn metrics_carry_their_step_and_sorted_names() {
         let parent = tempfile::tempdir().unwrap();
-        let run = RunDirectory::create(&parent.path().join("run"), false).unwrap();
+        let mut run = RunDirectory::create(&parent.path().join("run"), false).unwrap();
         let mut metrics = Metrics::default();
         metrics.add_mean("reward/mean", 1.0, 4.0);
         metrics.add_max("a", 2.0);
         run.log(3, &metrics).unwrap();
         let text = std::fs::read_to_string(run.path().join("metrics.jsonl")).unwrap();
         assert_eq!(text, "{\"a\":2.0,\"reward/mean\":0.25,\"step\":3}\n");
+    }
+
+    #[test]
+    fn logs_are_cut_to_their_lengths_and_a_shorter_one_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(&parent.path().join("run"), false).unwrap();
+        run.append("metrics.jsonl", &1).unwrap();
+        let lengths = run.sync_logs().unwrap();
+        assert_eq!(lengths, BTreeMap::from([("metrics.jsonl".to_owned(), 2)]));
+        run.append("metrics.jsonl", &2).unwrap();
+        run.append("traces.jsonl", &3).unwrap();
+        run.cut_logs(&lengths).unwrap();
+        assert_eq!(std::fs::read_to_string(run.path().join("metrics.jsonl")).unwrap(), "1\n");
+        assert!(!run.path().join("traces.jsonl").exists());
+        std::fs::write(run.path().join("metrics.jsonl"), "").unwrap();
+        assert!(matches!(run.cut_logs(&lengths), Err(RunDirectoryError::LogTooShort { .. })));
+        assert!(matches!(RunDirectory::open(run.path()), Err(RunDirectoryError::NoRun { .. })));
     }
 }

@@ -24,6 +24,21 @@ impl Sequence {
         Self { tokens: [prompt, response].concat(), scored }
     }
 
+    /// Tokens with the places of those that are scored; `None` when a place is beyond the tokens or is the first, which
+    /// nothing predicts.
+    pub(crate) fn from_parts(tokens: Vec<TokenId>, scored: Vec<usize>) -> Option<Self> {
+        let fits = !tokens.is_empty() && scored.iter().all(|place| (1..tokens.len()).contains(place));
+        fits.then_some(Self { tokens, scored })
+    }
+
+    pub(crate) fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    pub(crate) fn scored(&self) -> &[usize] {
+        &self.scored
+    }
+
     /// Number of tokens.
     pub fn len(&self) -> usize {
         self.tokens.len()

@@ -8,12 +8,26 @@ use serde::Serialize;
 pub struct StepReport {
     /// The step, from 0.
     pub step: usize,
-    /// Optimizer steps taken; 0 when nothing was scored.
+    /// Whether it trained.
+    pub outcome: StepOutcome,
+    /// Optimizer steps taken.
     pub optimizer_steps: usize,
     /// Everything that was measured, under the names that the field uses.
     pub metrics: Metrics,
     /// Wall-clock seconds.
     pub timings: Timings,
+}
+
+/// Whether a step trained, and if not, why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepOutcome {
+    /// At least one optimizer step was taken.
+    Trained,
+    /// No completion was scored, or none has a token of the policy: there is nothing to divide by and no step to take.
+    NothingToTrain,
+    /// Every optimizer step met a number that is not finite and was skipped; the weights are those before.
+    Skipped,
 }
 
 /// Wall-clock seconds of the parts of a step.

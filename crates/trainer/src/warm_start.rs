@@ -82,6 +82,9 @@ where
         let mut report = WarmStartReport { steps: 0, losses: Vec::new(), probe_accuracy: None };
         let bar = ProgressBar::new(settings.steps as u64).with_message("warm start");
         for step in 0..settings.steps {
+            if self.stop.is_raised() {
+                return Err(TrainerError::StoppedInWarmStart { step });
+            }
             let rows: Vec<&Sequence> = cursor
                 .next(sequences.len(), settings.batch_size)
                 .into_iter()

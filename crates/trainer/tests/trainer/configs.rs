@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::backend::Autodiff;
-use firebrick_trainer::{RunConfig, RunError, run};
+use firebrick_trainer::{RunConfig, RunError, RunOptions, run};
 
 use crate::fixture::Flex;
 
@@ -63,7 +63,7 @@ fn a_prompt_that_leaves_no_room_for_a_response_is_refused_before_a_run_directory
     let text = math().replace("max_position_embeddings = 160", "max_position_embeddings = 115");
     let mut config = text.parse::<RunConfig>().unwrap().relative_to(&root);
     config.run.directory = parent.path().join("run");
-    let error = run::<Autodiff<Flex>>(&config, Default::default()).unwrap_err();
+    let error = run::<Autodiff<Flex>>(&config, &RunOptions::default(), Default::default()).unwrap_err();
     assert!(matches!(error, RunError::PromptLength { .. }));
     let error = error.to_string();
     assert!(error.contains("chained-sums-train-0") && error.contains("at most 5"), "{error}");

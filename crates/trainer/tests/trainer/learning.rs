@@ -5,7 +5,7 @@ use burn::backend::Autodiff;
 use firebrick_objectives::KlEstimator;
 use firebrick_reward::RandomReward;
 use firebrick_trainer::{
-    EvaluationSettings, OptimizerSettings, Plan, RunDirectory, TrainSettings, WarmStartSettings,
+    EvaluationSettings, OptimizerSettings, Plan, RunDirectory, StepOutcome, TrainSettings, WarmStartSettings,
     WorkedSolution,
 };
 
@@ -33,7 +33,7 @@ fn every_preset_learns_and_random_rewards_do_not() {
     }
     let control = RandomReward::new(settings().seed, 0.5);
     let mut trainer = trainer(plan::<Autodiff<Flex>>(long(), PRESETS[3]).with_control_rewards(control));
-    let evaluation = EvaluationSettings { samples: 8, success_reward: 0.3 };
+    let evaluation = EvaluationSettings { success_reward: 0.3, ..EvaluationSettings::new(8) };
     let before = trainer.evaluate(&prompts(), &evaluation).unwrap().avg_at_k.value;
     trainer.run(&prompts()).unwrap();
     let after = trainer.evaluate(&prompts(), &evaluation).unwrap().avg_at_k.value;
@@ -62,7 +62,7 @@ fn unscored_rows_are_left_out_and_a_step_without_any_verdict_is_no_optimizer_ste
     };
     let mut idle = trainer(plan_of(all_down));
     let report = idle.step(&prompts()).unwrap();
-    assert_eq!(report.optimizer_steps, 0);
+    assert_eq!((report.optimizer_steps, report.outcome), (0, StepOutcome::NothingToTrain));
     assert_eq!(report.metrics.get("frac_unscored"), Some(1.0));
     assert_eq!(report.metrics.get("loss"), None);
     let mut partly = trainer(plan_of(Echo { down: vec!['1', '3', '5', '7', '9'] }));
@@ -111,6 +111,6 @@ fn a_warm_start_lowers_the_loss_and_stops_at_its_target() {
     let report = trainer.warm_start(&solutions, &warm_start, &[]).unwrap();
     assert_eq!((report.steps, report.probe_accuracy), (300, None));
     assert!(report.losses[299] < 0.05 && report.losses[0] > 1.0, "{:?}", report.losses);
-    let evaluation = EvaluationSettings { samples: 2, success_reward: 0.75 };
+    let evaluation = EvaluationSettings { success_reward: 0.75, ..EvaluationSettings::new(2) };
     assert!(trainer.evaluate(&prompts(), &evaluation).unwrap().avg_at_k.value > 0.9);
 }

@@ -1,0 +1,128 @@
+//! The data of a run, read and checked against the model before a weight exists.
+
+use std::{collections::BTreeMap, path::Path};
+
+use firebrick_core::{Prompt, Tokenizer};
+use firebrick_models::CharTokenizer;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    DataError, RunConfig, RunConfigError, RunError, TrainerError, WorkedSolution, checkpoint::sha256_of,
+    read_prompts, read_worked_solutions,
+};
+
+/// What happens to prompts that leave no room for the longest response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OverLongPrompts {
+    /// The run is refused.
+    #[default]
+    Error,
+    /// They are left out, and counted.
+    Drop,
+    /// They are cut to their last tokens, and counted.
+    TruncateLeft,
+}
+
+/// Tokenizer, problems and worked solutions of a run.
+#[derive(Debug)]
+pub(crate) struct RunData {
+    pub(crate) tokenizer: CharTokenizer,
+    pub(crate) train: Vec<Prompt>,
+    pub(crate) held_out: Vec<Prompt>,
+    pub(crate) solutions: Vec<WorkedSolution>,
+    /// Prompts that were dropped or are truncated: of the training problems, of the held-out ones.
+    pub(crate) over_long: [usize; 2],
+    /// Most tokens of a prompt.
+    pub(crate) prompt_limit: usize,
+    /// SHA-256 of each file, by its config key.
+    pub(crate) digests: BTreeMap<String, String>,
+}
+
+impl RunData {
+    pub(crate) fn read(config: &RunConfig) -> Result<Self, RunError> {
+        let tokenizer = CharTokenizer::new(&config.tokenizer.alphabet).map_err(RunConfigError::from)?;
+        let prompt_limit =
+            config.model.max_position_embeddings.saturating_sub(config.train.sampling.max_new_tokens);
+        let mut train = read_prompts(&config.data.train)?;
+        let mut held_out = read_prompts(&config.data.held_out)?;
+        let mut over_long = [0; 2];
+        for (prompts, count) in [&mut train, &mut held_out].into_iter().zip(&mut over_long) {
+            *count = fit(prompts, config, &tokenizer, prompt_limit)?;
+        }
+        for (key, path, left) in [
+            ("data.train", &config.data.train, train.len()),
+            ("data.held_out", &config.data.held_out, held_out.len()),
+        ] {
+            if left == 0 {
+                return Err(RunError::AllDropped { key, path: path.clone(), limit: prompt_limit });
+            }
+        }
+        let solutions = config.data.worked_solutions.as_deref().map(read_worked_solutions).transpose()?;
+        let solutions = solutions.unwrap_or_default();
+        check_solutions(&solutions, &tokenizer, config.model.max_position_embeddings)?;
+        let mut digests = BTreeMap::new();
+        let files = [
+            ("data.train", Some(&config.data.train)),
+            ("data.held_out", Some(&config.data.held_out)),
+            ("data.worked_solutions", config.data.worked_solutions.as_ref()),
+        ];
+        for (key, path) in files.into_iter().filter_map(|(key, path)| Some((key, path?))) {
+            digests.insert(key.to_owned(), digest(path)?);
+        }
+        Ok(Self { tokenizer, train, held_out, solutions, over_long, prompt_limit, digests })
+    }
+}
+
+fn digest(path: &Path) -> Result<String, DataError> {
+    sha256_of(path).map_err(|source| DataError::Open { path: path.to_owned(), source })
+}
+
+/// Applies the rule for over-long prompts and returns how many there were.
+fn fit(
+    prompts: &mut Vec<Prompt>,
+    config: &RunConfig,
+    tokenizer: &dyn Tokenizer,
+    limit: usize,
+) -> Result<usize, RunError> {
+    let mut over_long = 0;
+    let mut kept = Vec::with_capacity(prompts.len());
+    for prompt in prompts.drain(..) {
+        let failed = |source| TrainerError::Prompt { id: prompt.id.clone(), source };
+        let tokens = tokenizer.encode_chat(&prompt.messages).map_err(failed)?.len();
+        let fits = tokens <= limit;
+        over_long += usize::from(!fits);
+        match config.data.over_long_prompts {
+            OverLongPrompts::Drop if !fits && tokens > 0 => {}
+            OverLongPrompts::TruncateLeft if tokens > 0 && limit > 0 => kept.push(prompt),
+            _ if fits && tokens > 0 => kept.push(prompt),
+            _ => {
+                return Err(RunError::PromptLength {
+                    id: prompt.id,
+                    tokens,
+                    max_new: config.train.sampling.max_new_tokens,
+                    limit: config.model.max_position_embeddings,
+                });
+            }
+        }
+    }
+    *prompts = kept;
+    Ok(over_long)
+}
+
+/// Checks that every worked solution has a prompt and fits into the model's positions.
+fn check_solutions(
+    solutions: &[WorkedSolution],
+    tokenizer: &dyn Tokenizer,
+    limit: usize,
+) -> Result<(), RunError> {
+    for (index, solution) in solutions.iter().enumerate() {
+        let failed = |source| TrainerError::WorkedSolution { index, source };
+        let prompt = tokenizer.encode_chat(&solution.messages).map_err(failed)?.len();
+        let response = tokenizer.encode(&solution.response).map_err(failed)?.len() + 1;
+        if prompt == 0 || prompt + response > limit {
+            return Err(RunError::SolutionLength { row: index + 1, prompt, response, limit });
+        }
+    }
+    Ok(())
+}
