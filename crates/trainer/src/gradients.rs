@@ -3,7 +3,10 @@
 use burn::{
     module::{AutodiffModule, ModuleVisitor, Param},
     optim::{GradientsAccumulator, GradientsParams},
-    tensor::{Tensor, backend::AutodiffBackend},
+    tensor::{
+        Tensor,
+        backend::{AutodiffBackend, Backend},
+    },
 };
 
 use crate::TrainerError;
@@ -108,7 +111,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for SquaredNorms<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) {
             self.names.push(self.path.join("."));
-            self.sums.push(gradient.square().sum());
+            self.sums.push(row_major(gradient).square().sum());
         }
     }
 }
@@ -121,7 +124,8 @@ struct Split<'a> {
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Split<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if let Some(mut gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
+        if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
+            let mut gradient = row_major(gradient);
             if let Some(scale) = self.scale {
                 gradient = gradient.mul_scalar(scale);
             }
@@ -131,13 +135,22 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Split<'_> {
     }
 }
 
+/// The tensor with its elements in the order of its indices.
+///
+/// The gradient of a weight that is used transposed may come in another order, which AdamW would hand on to moments and
+/// weights; sums over them would then round differently from those of a run that has read the same numbers from a
+/// checkpoint. A tensor that is in order already is not copied.
+fn row_major<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    let shape = tensor.shape();
+    tensor.reshape([shape.num_elements()]).reshape(shape)
+}
+
 #[cfg(test)]
 mod tests {
     use burn::{
         backend::{Autodiff, Flex},
         module::Module,
         nn::{Linear, LinearConfig},
-        tensor::backend::Backend,
     };
 
     use super::*;

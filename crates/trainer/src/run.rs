@@ -382,7 +382,7 @@ pub enum RunError {
     Data(#[from] DataError),
     /// A prompt is empty, or prompt and response do not fit into the model's positions.
     #[error(
-        "prompt `{id}` has {tokens} tokens; it needs at least one and, with train.sampling.max_new_tokens = {max_new}, at most {} (model.max_position_embeddings = {limit}); drop the row, or change one of the two", limit.saturating_sub(*max_new)
+        "prompt `{id}` has {tokens} tokens; it needs at least one and, with train.sampling.max_new_tokens = {max_new}, at most {} (model.max_position_embeddings = {limit}); change one of the two, or set data.over_long_prompts to \"drop\" or \"truncate_left\"", limit.saturating_sub(*max_new)
     )]
     PromptLength {
         /// Id of the prompt.

@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod configs;
 #[cfg(test)]
+mod continuation;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod gradients;
@@ -16,5 +20,7 @@ mod micro_batches;
 mod parity_probe;
 #[cfg(test)]
 mod plan;
+#[cfg(test)]
+mod run_fixture;
 #[cfg(test)]
 mod tensor_objective;

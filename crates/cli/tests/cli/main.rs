@@ -1,0 +1,12 @@
+//! The command as its users run it: a process that is killed, interrupted, or given a disk that is full.
+
+#[cfg(test)]
+mod commands;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod disk;
+#[cfg(test)]
+mod fixture;
+#[cfg(unix)]
+#[cfg(test)]
+mod interruption;
