@@ -1,6 +1,6 @@
 //! `firebrick train` and `firebrick sft`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use burn::tensor::backend::AutodiffBackend;
@@ -8,7 +8,8 @@ use clap::Args;
 use firebrick_core::RootSeed;
 use firebrick_models::FusedOps;
 use firebrick_trainer::{
-    CheckpointError, Control, RunConfig, RunError, RunOptions, RunSummary, StopSignal, fine_tune, run,
+    CheckpointError, ConfigLayers, Control, RunConfig, RunError, RunOptions, RunSummary, StopSignal,
+    fine_tune, run,
 };
 
 use crate::{
@@ -22,7 +23,7 @@ pub(crate) struct TrainArguments {
     #[command(flatten)]
     run: RunArguments,
     /// Goes on with the run in this directory from its latest checkpoint.
-    #[arg(long, value_name = "RUN_DIRECTORY", conflicts_with_all = ["config", "run_dir", "overwrite"])]
+    #[arg(long, value_name = "RUN_DIRECTORY", conflicts_with_all = ["configs", "run_dir", "overwrite"])]
     resume: Option<PathBuf>,
     /// Trains on rewards by chance instead of verdicts.
     #[arg(long, value_parser = ["random"])]
@@ -32,8 +33,12 @@ pub(crate) struct TrainArguments {
 /// Arguments of a run.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// The run's config (TOML).
-    config: Option<PathBuf>,
+    /// The run's config (TOML), and overlays over it: keys of later files win.
+    #[arg(value_name = "CONFIG")]
+    configs: Vec<PathBuf>,
+    /// Replaces a key, such as `train.steps=5`. Wins over the files and over variables such as `FIREBRICK__TRAIN__STEPS=5`.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// `cpu`, `ndarray`, `cuda:N` or `wgpu`, as far as they are compiled in.
     #[arg(long, default_value = "cpu")]
     device: DeviceChoice,
@@ -62,8 +67,16 @@ pub(crate) struct SftArguments {
 }
 
 impl RunArguments {
-    fn config(&self, path: &Path) -> anyhow::Result<RunConfig> {
-        let mut config = RunConfig::read(path)?;
+    /// The config that files, environment and arguments make together.
+    fn config(&self, files: &[PathBuf]) -> anyhow::Result<RunConfig> {
+        anyhow::ensure!(!files.is_empty(), "name a config, or a run directory with --resume");
+        // A name that is not UTF-8 is none of ours; a value that is not shows up in the error of its key.
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        });
+        let layers = ConfigLayers::default().environment(variables);
+        let layers = files.iter().fold(layers, |layers, path| layers.file(path));
+        let mut config = self.set.iter().fold(layers, |layers, given| layers.set(given)).load()?;
         if let Some(seed) = self.seed {
             config.train.seed = RootSeed(seed);
         }
@@ -80,21 +93,20 @@ impl RunArguments {
 
 pub(crate) fn train(arguments: &TrainArguments) -> anyhow::Result<()> {
     let mut options = RunOptions { resume: arguments.resume.is_some(), stop: StopSignal::default() };
-    let mut config = match (&arguments.resume, &arguments.run.config) {
-        (Some(directory), _) => {
+    let mut config = match &arguments.resume {
+        Some(directory) => {
             let path = directory.join("config.toml");
             anyhow::ensure!(
                 path.is_file(),
                 "{} holds no run to go on with: there is no config.toml in it",
                 directory.display()
             );
-            let mut config = arguments.run.config(&path)?;
+            let mut config = arguments.run.config(&[path])?;
             config.run.directory.clone_from(directory); // it may have been moved
             config.run.overwrite = false;
             config
         }
-        (None, Some(path)) => arguments.run.config(path)?,
-        (None, None) => anyhow::bail!("name a config, or a run directory with --resume"),
+        None => arguments.run.config(&arguments.run.configs)?,
     };
     if arguments.control.is_some() {
         config.control = Control::Random;
@@ -111,7 +123,7 @@ pub(crate) fn train(arguments: &TrainArguments) -> anyhow::Result<()> {
 }
 
 pub(crate) fn sft(arguments: &SftArguments) -> anyhow::Result<()> {
-    let config = arguments.run.config(arguments.run.config.as_deref().context("name a config")?)?;
+    let config = arguments.run.config(&arguments.run.configs)?;
     config.validate()?;
     if arguments.run.dry_run {
         return print_resolved(&config);

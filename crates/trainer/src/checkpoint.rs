@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{EvaluationReport, durable};
+use crate::{EvaluationReport, PlanError, durable, plan::require};
 
 /// Version of the layout; a reader refuses another.
 const FORMAT: u32 = 1;
@@ -46,6 +46,18 @@ pub struct CheckpointSettings {
 impl Default for CheckpointSettings {
     fn default() -> Self {
         Self { every: 10, keep_last: 2, keep_every: 0, best: None }
+    }
+}
+
+impl CheckpointSettings {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// Names the key, its value and what is allowed.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        let at_least_one = "a whole number, at least 1";
+        require(self.every >= 1, "every", self.every as f64, at_least_one)?;
+        require(self.keep_last >= 1, "keep_last", self.keep_last as f64, at_least_one)
     }
 }
 

@@ -9,7 +9,8 @@ use firebrick_reward::{ExactAnswer, ExactAnswerConfig, ExactAnswerError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CheckpointSettings, EvaluationSettings, OverLongPrompts, PlanError, TrainSettings, WarmStartSettings,
+    CheckpointSettings, ConfigLayers, EvaluationSettings, KeyError, OverLongPrompts, PlanError,
+    TrainSettings, WarmStartSettings,
 };
 
 /// Everything that describes a run. Unknown keys are refused; what depends on the task has no default.
@@ -109,14 +110,12 @@ pub enum Control {
 }
 
 impl RunConfig {
-    /// Reads a config.
+    /// Reads a config from one file: [`ConfigLayers`] with nothing else.
     ///
     /// # Errors
     /// Names the file, and the key that is unknown, missing or out of range.
     pub fn read(path: &Path) -> Result<Self, RunConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| RunConfigError::Open { path: path.to_owned(), source })?;
-        text.parse().map_err(|error| RunConfigError::In { path: path.to_owned(), source: Box::new(error) })
+        ConfigLayers::default().file(path).load()
     }
 
     /// Takes relative data paths and the run directory as relative to `base`.
@@ -135,8 +134,12 @@ impl RunConfig {
     /// # Errors
     /// Names what does not fit.
     pub fn validate(&self) -> Result<(), RunConfigError> {
-        self.train.validate()?;
-        self.objective.validate()?;
+        let within = |section| move |error| RunConfigError::Plan { section, error };
+        self.train.validate().map_err(within("train"))?;
+        self.evaluation.validate().map_err(within("evaluation"))?;
+        self.warm_start.as_ref().map_or(Ok(()), WarmStartSettings::validate).map_err(within("warm_start"))?;
+        self.checkpoints.validate().map_err(within("checkpoints"))?;
+        self.objective.validate().map_err(|error| error.within("objective"))?;
         self.model.validate()?;
         self.verifier()?;
         let tokens = CharTokenizer::new(&self.tokenizer.alphabet)?.vocab_size();
@@ -149,29 +152,25 @@ impl RunConfig {
                 fix: "raise model.vocab_size",
             });
         }
-        if self.evaluation.samples == 0 {
-            return Err(PlanError::OutOfRange {
-                key: "evaluation.samples",
-                value: 0.0,
-                allowed: "a whole number, at least 1",
-            }
-            .into());
-        }
-        match (&self.warm_start, &self.data.worked_solutions) {
-            (Some(_), None) => Err(RunConfigError::Combination {
+        if self.warm_start.is_some() && self.data.worked_solutions.is_none() {
+            return Err(RunConfigError::Combination {
                 problem: "[warm_start] is given but data.worked_solutions is not".into(),
                 fix: "name the file of worked solutions, or leave [warm_start] out",
-            }),
-            (Some(warm_start), _) if warm_start.batch_size == 0 || warm_start.probe_every == 0 => {
-                Err(PlanError::OutOfRange {
-                    key: "warm_start.batch_size and warm_start.probe_every",
-                    value: 0.0,
-                    allowed: "a whole number, at least 1",
-                }
-                .into())
-            }
-            _ => Ok(()),
+            });
         }
+        if let Some(best) = &self.checkpoints.best
+            && best.metric.starts_with("eval/")
+            && self.evaluation.every == 0
+        {
+            return Err(RunConfigError::Combination {
+                problem: format!(
+                    "checkpoints.best.metric = {:?} but evaluation.every = 0: no step is evaluated",
+                    best.metric
+                ),
+                fix: "set evaluation.every to a multiple of checkpoints.every",
+            });
+        }
+        Ok(())
     }
 
     pub(crate) fn verifier(&self) -> Result<ExactAnswer, ExactAnswerError> {
@@ -185,9 +184,7 @@ impl std::str::FromStr for RunConfig {
     type Err = RunConfigError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let config: Self = toml::from_str(text)?;
-        config.validate()?;
-        Ok(config)
+        ConfigLayers::default().text("config text", text).load()
     }
 }
 
@@ -204,32 +201,58 @@ pub enum RunConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// The file's contents cannot be used.
-    #[error("config {}", path.display())]
-    In {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: Box<RunConfigError>,
+    /// A layer is not TOML.
+    #[error("{origin}: {problem}")]
+    Syntax {
+        /// The layer.
+        origin: String,
+        /// What is wrong, with the line.
+        problem: toml::de::Error,
     },
-    /// Not TOML, or a key that is unknown, missing or of the wrong type.
+    /// A single key is not given as `key=value`.
+    #[error("--set {given}: the form is --set key=value, as in --set train.steps=5")]
+    SetForm {
+        /// What is given.
+        given: String,
+    },
+    /// An environment variable names no key.
+    #[error(
+        "environment variable {variable}: the form is FIREBRICK__TABLE__KEY, as in FIREBRICK__TRAIN__STEPS"
+    )]
+    VariableForm {
+        /// The variable.
+        variable: String,
+    },
+    /// A key or value of a layer cannot be used.
+    #[error("{origin}: {problem}")]
+    In {
+        /// The layer: a file, an environment variable or a single key.
+        origin: String,
+        /// What cannot be used.
+        problem: Box<RunConfigError>,
+    },
+    /// A key is unknown, missing or of the wrong type.
     #[error(transparent)]
-    Toml(#[from] toml::de::Error),
-    /// `[train]` is out of range, or its parts contradict each other.
-    #[error("[train] or [evaluation]: {0}")]
-    Plan(#[from] PlanError),
+    Key(#[from] KeyError),
+    /// A number of `[train]`, `[evaluation]` or `[warm_start]` is out of range, or its parts contradict each other.
+    #[error("{section}.{error}")]
+    Plan {
+        /// The section.
+        section: &'static str,
+        /// What is wrong in it.
+        error: PlanError,
+    },
     /// `[objective]` is out of range.
-    #[error("[objective]: {0}")]
+    #[error(transparent)]
     Objective(#[from] ConfigError),
-    /// `[model]` is out of range, or `[tokenizer]` cannot be built.
-    #[error("[model] or [tokenizer]: {0}")]
+    /// `[model]` is out of range.
+    #[error("model.{0}")]
     Model(#[from] ModelError),
     /// The tokenizer cannot be built.
-    #[error("[tokenizer]: {0}")]
+    #[error("tokenizer.alphabet: {0}")]
     Tokenizer(#[from] firebrick_core::TokenizerError),
     /// `[reward]` is out of range.
-    #[error("[reward]: {0}")]
+    #[error("reward.{0}")]
     Reward(#[from] ExactAnswerError),
     /// Sections contradict each other.
     #[error("{problem}; {fix}")]
@@ -239,4 +262,24 @@ pub enum RunConfigError {
         /// What to change.
         fix: &'static str,
     },
+}
+
+impl RunConfigError {
+    /// The key that is at fault, with the keys of the tables around it, where it is a single one.
+    pub fn key(&self) -> Option<String> {
+        match self {
+            Self::In { problem, .. } => problem.key(),
+            Self::Key(error) => Some(error.key().to_owned()),
+            Self::Plan { section, error } => error.key().map(|key| format!("{section}.{key}")),
+            Self::Objective(
+                ConfigError::OutOfRange { key, .. }
+                | ConfigError::Conflict { key, .. }
+                | ConfigError::Incompatible { key, .. },
+            ) => Some(key.clone()),
+            Self::Model(ModelError::Config { key, .. }) => Some(format!("model.{key}")),
+            Self::Tokenizer(_) => Some("tokenizer.alphabet".into()),
+            Self::Reward(ExactAnswerError::NotFinite { key, .. }) => Some(format!("reward.{key}")),
+            _ => None,
+        }
+    }
 }

@@ -3,6 +3,8 @@
 use firebrick_core::{FinishReason, Group, Tokenizer};
 use serde::{Deserialize, Serialize};
 
+use crate::{PlanError, plan::require};
+
 /// How a policy is evaluated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +23,15 @@ impl EvaluationSettings {
     /// `samples` completions per problem; a reward of 1 is correct.
     pub fn new(samples: usize) -> Self {
         Self { samples, success_reward: Self::default_success_reward(), every: 0 }
+    }
+
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// Names the key, its value and what is allowed.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        require(self.samples >= 1, "samples", self.samples as f64, "a whole number, at least 1")?;
+        require(self.success_reward.is_finite(), "success_reward", self.success_reward, "a finite number")
     }
 
     fn default_success_reward() -> f64 {

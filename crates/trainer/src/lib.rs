@@ -6,6 +6,8 @@
 
 mod checkpoint;
 mod config;
+mod config_layer;
+mod config_layers;
 mod continuation;
 mod data;
 mod data_cursor;
@@ -15,17 +17,21 @@ mod dynamic_sampling;
 mod error;
 mod evaluation;
 mod gradients;
+mod key_error;
 mod learner;
 mod learning_rate;
 mod optimizer_batch;
+mod optimizer_ranges;
 mod optimizer_state;
 mod parity;
 mod plan;
+mod read_table;
 mod rollout_batch;
 mod run;
 mod run_data;
 mod run_directory;
 mod sequence;
+mod serde_message;
 mod step_report;
 mod stop_signal;
 mod surrogate;
@@ -37,11 +43,13 @@ pub use checkpoint::{BestBy, Better, CheckpointError, CheckpointSettings};
 pub use config::{
     Control, DataSection, RewardConfig, RunConfig, RunConfigError, RunSection, TokenizerSection,
 };
+pub use config_layers::ConfigLayers;
 pub use data::{DataError, WorkedSolution, read_prompts, read_worked_solutions};
 pub use dump::DumpError;
 pub use dynamic_sampling::{DynamicSampling, WhenExhausted};
 pub use error::TrainerError;
 pub use evaluation::{Estimate, EvaluationExample, EvaluationReport, EvaluationSettings, pass_at_k};
+pub use key_error::KeyError;
 pub use learner::OptimizerSettings;
 pub use learning_rate::{LearningRateDecay, LearningRateSchedule};
 pub use plan::{Plan, PlanError, TrainSettings};

@@ -100,44 +100,25 @@ impl TrainSettings {
     /// # Errors
     /// Names the key, its value and what is allowed.
     pub fn validate(&self) -> Result<(), PlanError> {
-        let optimizer = &self.optimizer;
         let at_least_one = "a whole number, at least 1";
         let rounds = self.dynamic_sampling.map_or(1, |dynamic| dynamic.max_rounds);
-        let checks: [(&'static str, f64, bool, &'static str); 13] = [
-            ("steps", self.steps as f64, self.steps >= 1, at_least_one),
-            ("prompts_per_step", self.prompts_per_step as f64, self.prompts_per_step >= 1, at_least_one),
-            ("group_size", self.group_size as f64, self.group_size >= 1, at_least_one),
-            ("epochs", self.epochs as f64, self.epochs >= 1, at_least_one),
-            ("dynamic_sampling.max_rounds", rounds as f64, rounds >= 1, at_least_one),
-            (
-                "mini_batches",
-                self.mini_batches as f64,
-                (1..=self.prompts_per_step.max(1)).contains(&self.mini_batches),
-                "1 to prompts_per_step, since a group is never split over optimizer steps",
-            ),
-            (
-                "optimizer.learning_rate",
-                optimizer.learning_rate,
-                optimizer.learning_rate.is_finite() && optimizer.learning_rate >= 0.0,
-                "a finite number, at least 0",
-            ),
-            ("optimizer.beta_1", optimizer.beta_1, (0.0..1.0).contains(&optimizer.beta_1), "in [0, 1)"),
-            ("optimizer.beta_2", optimizer.beta_2, (0.0..1.0).contains(&optimizer.beta_2), "in [0, 1)"),
-            ("optimizer.epsilon", optimizer.epsilon, optimizer.epsilon > 0.0, "above 0"),
-            ("optimizer.weight_decay", optimizer.weight_decay, optimizer.weight_decay >= 0.0, "at least 0"),
-            (
-                "optimizer.max_grad_norm",
-                optimizer.max_grad_norm,
-                optimizer.max_grad_norm >= 0.0,
-                "at least 0; 0 turns clipping off",
-            ),
-            ("parity_tolerance", self.parity_tolerance, self.parity_tolerance > 0.0, "above 0"),
-        ];
-        for (key, value, ok, allowed) in checks {
-            if !ok {
-                return Err(PlanError::OutOfRange { key, value, allowed });
-            }
+        for (key, value) in [
+            ("steps", self.steps),
+            ("prompts_per_step", self.prompts_per_step),
+            ("group_size", self.group_size),
+            ("epochs", self.epochs),
+            ("dynamic_sampling.max_rounds", rounds),
+        ] {
+            require(value >= 1, key, value as f64, at_least_one)?;
         }
+        require(
+            (1..=self.prompts_per_step).contains(&self.mini_batches),
+            "mini_batches",
+            self.mini_batches as f64,
+            "1 to prompts_per_step, since a group is never split over optimizer steps",
+        )?;
+        self.optimizer.validate()?;
+        require(self.parity_tolerance > 0.0, "parity_tolerance", self.parity_tolerance, "above 0")?;
         self.sampling.validate()?;
         if !self.sampling.has_full_support() {
             return Err(PlanError::Combination {
@@ -337,4 +318,25 @@ pub enum PlanError {
         /// What to change.
         fix: &'static str,
     },
+}
+
+impl PlanError {
+    /// The key that is out of range.
+    pub fn key(&self) -> Option<String> {
+        match self {
+            Self::OutOfRange { key, .. } => Some((*key).to_owned()),
+            Self::Sampling(SamplingError::OutOfRange { field, .. }) => Some(format!("sampling.{field}")),
+            _ => None,
+        }
+    }
+}
+
+/// Refuses `value` unless `holds`.
+pub(crate) fn require(
+    holds: bool,
+    key: &'static str,
+    value: f64,
+    allowed: &'static str,
+) -> Result<(), PlanError> {
+    if holds { Ok(()) } else { Err(PlanError::OutOfRange { key, value, allowed }) }
 }

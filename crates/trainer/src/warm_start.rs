@@ -7,10 +7,12 @@ use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EvaluationSettings, OptimizerSettings, Sequence, Trainer, TrainerError, WorkedSolution,
+    EvaluationSettings, OptimizerSettings, PlanError, Sequence, Trainer, TrainerError, WorkedSolution,
     data_cursor::DataCursor,
     gradients::Gradients,
-    micro_batches, score,
+    micro_batches,
+    plan::require,
+    score,
     sequence::{floats, to_host},
     surrogate,
 };
@@ -34,6 +36,30 @@ pub struct WarmStartSettings {
     /// Problems of the probe (the first of the training problems), one completion each.
     #[serde(default = "default_probe_problems")]
     pub probe_problems: usize,
+}
+
+impl WarmStartSettings {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// Names the key, its value and what is allowed.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        for (key, value) in [
+            ("steps", self.steps),
+            ("batch_size", self.batch_size),
+            ("probe_every", self.probe_every),
+            ("probe_problems", self.probe_problems),
+        ] {
+            require(value >= 1, key, value as f64, "a whole number, at least 1")?;
+        }
+        self.optimizer.validate()?;
+        match self.stop_at_accuracy {
+            Some(target) => {
+                require((0.0..=1.0).contains(&target), "stop_at_accuracy", target, "a share, in [0, 1]")
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 fn default_probe_every() -> usize {
