@@ -3,13 +3,18 @@
 //! Relative paths in a config are relative to the working directory.
 
 mod backend;
+mod bench;
+mod bench_report;
+mod bench_step;
+mod bench_task;
 mod device;
 mod eval;
 mod generate;
 mod model_folder;
+mod replay;
 mod train;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Instant};
 
 use clap::{Parser, Subcommand};
 use firebrick_trainer::RunError;
@@ -34,9 +39,12 @@ enum Command {
     Eval(eval::EvalArguments),
     /// Prints completions of a prompt.
     Generate(generate::GenerateArguments),
+    /// Measures how fast this machine is, or looks at a skipped batch again.
+    Bench(bench::BenchArguments),
 }
 
 fn main() -> ExitCode {
+    let started = Instant::now();
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
@@ -49,6 +57,7 @@ fn main() -> ExitCode {
         Command::Sft(arguments) => train::sft(&arguments),
         Command::Eval(arguments) => eval::eval(&arguments),
         Command::Generate(arguments) => generate::generate(&arguments),
+        Command::Bench(arguments) => bench::bench(&arguments, started),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,8 +8,8 @@ use clap::Args;
 use firebrick_core::RootSeed;
 use firebrick_models::FusedOps;
 use firebrick_trainer::{
-    CheckpointError, ConfigLayers, Control, RunConfig, RunError, RunOptions, RunSummary, StopSignal,
-    fine_tune, run,
+    CheckpointError, ConfigLayers, Control, MemoryEstimate, RunConfig, RunError, RunOptions, RunSummary,
+    StopSignal, fine_tune, inspect_data, run,
 };
 
 use crate::{
@@ -136,7 +136,22 @@ pub(crate) fn sft(arguments: &SftArguments) -> anyhow::Result<()> {
 
 #[expect(clippy::print_stdout, reason = "the command talks to its user")]
 fn print_resolved(config: &RunConfig) -> anyhow::Result<()> {
+    let data = inspect_data(config)?;
     print!("{}", toml::to_string(config)?);
+    // What follows is a comment, so that the whole output is a config again.
+    println!(
+        "\n# {} problems to train on ({} over-long), {} to evaluate on ({} over-long), {} worked solutions; the longest prompt has {} tokens.",
+        data.train,
+        data.over_long[0],
+        data.held_out,
+        data.over_long[1],
+        data.worked_solutions,
+        data.longest_prompt
+    );
+    println!("# Memory of the tensors, estimated:");
+    for line in MemoryEstimate::of(config, data.longest_prompt).to_string().lines() {
+        println!("# {line}");
+    }
     Ok(())
 }
 

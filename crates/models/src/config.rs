@@ -71,6 +71,17 @@ impl DecoderConfig {
         self.head_dim.unwrap_or_else(|| self.hidden_size / self.num_attention_heads.max(1))
     }
 
+    /// Number of parameters of the decoder; a head that shares the embedding's weights counts once.
+    pub fn parameter_count(&self) -> usize {
+        let (width, head) = (self.hidden_size, self.head_size());
+        let (queries, keys) = (self.num_attention_heads * head, self.num_key_value_heads * head);
+        let projections = 2 * width * queries + 2 * width * keys + 3 * width * self.intermediate_size;
+        let biases = if self.attention_bias { queries + 2 * keys } else { 0 };
+        let norms = 2 * width + if self.qk_norm { 2 * head } else { 0 };
+        let embeddings = if self.tie_word_embeddings { 1 } else { 2 } * self.vocab_size * width;
+        embeddings + self.num_hidden_layers * (projections + biases + norms) + width
+    }
+
     /// Checks that the fields fit together.
     ///
     /// # Errors
@@ -166,6 +177,8 @@ fn require(
 
 #[cfg(test)]
 mod tests {
+    use burn::module::Module;
+
     use super::*;
     use crate::testing::tiny_config;
 
@@ -213,6 +226,20 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let error = DecoderConfig::load(&path).unwrap_err().to_string();
         assert!(error.contains("rope_teta") && error.contains("config.json"), "{error}");
+    }
+
+    #[test]
+    fn as_many_parameters_are_counted_as_a_decoder_has() {
+        let configs = [
+            tiny_config(),
+            DecoderConfig { tie_word_embeddings: true, num_key_value_heads: 1, ..tiny_config() },
+            DecoderConfig { attention_bias: true, ..tiny_config() },
+            DecoderConfig { qk_norm: true, head_dim: Some(6), num_hidden_layers: 3, ..tiny_config() },
+        ];
+        for config in configs {
+            let decoder = config.init::<burn_flex::Flex>(&Default::default(), 1).unwrap();
+            assert_eq!(config.parameter_count(), decoder.num_params(), "{config:?}");
+        }
     }
 
     #[test]

@@ -13,8 +13,9 @@ use firebrick_rollout::EmbeddedEngine;
 use serde::Serialize;
 
 use crate::{
-    CheckpointError, Control, DataError, EvaluationReport, LearningRateDecay, Plan, PlanError, RunConfig,
-    RunConfigError, RunDirectory, RunDirectoryError, StepReport, StopSignal, Trainer, TrainerError,
+    CheckpointError, Control, DataError, EvaluationReport, LearningRateDecay, MemoryEstimate, Plan,
+    PlanError, RunConfig, RunConfigError, RunDirectory, RunDirectoryError, StepReport, StopSignal, Trainer,
+    TrainerError,
     checkpoint::{CheckpointStore, Manifest},
     continuation::check_same_run,
     run_data::RunData,
@@ -22,7 +23,7 @@ use crate::{
 };
 
 /// Most completions that are generated at once: an evaluation asks for thousands.
-const ENGINE_ROWS: NonZeroUsize = NonZeroUsize::new(512).expect("not zero");
+pub(crate) const ENGINE_ROWS: NonZeroUsize = NonZeroUsize::new(512).expect("not zero");
 
 /// There when a run is done.
 const SUMMARY: &str = "summary.json";
@@ -140,6 +141,8 @@ where
         tracing::warn!(rule = ?config.data.over_long_prompts, train, held_out, "over-long prompts");
     }
 
+    let estimate = MemoryEstimate::of(config, data.longest_prompt);
+    tracing::info!(mebibytes = estimate.total() >> 20, "memory that the tensors are estimated to take");
     let trainer = trainer_of(config, plan, data.tokenizer.clone(), device)?
         .with_run_directory(directory)
         .stopping_on(options.stop.clone())

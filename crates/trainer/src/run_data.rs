@@ -24,6 +24,36 @@ pub enum OverLongPrompts {
     TruncateLeft,
 }
 
+/// What the data of a run amounts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataSummary {
+    /// Problems to train on.
+    pub train: usize,
+    /// Problems to evaluate on.
+    pub held_out: usize,
+    /// Worked solutions.
+    pub worked_solutions: usize,
+    /// Prompts that are dropped or truncated: of the training problems, of the held-out ones.
+    pub over_long: [usize; 2],
+    /// Tokens of the longest prompt.
+    pub longest_prompt: usize,
+}
+
+/// Reads and checks the data of a run, as a run would.
+///
+/// # Errors
+/// Names the file, the row and what is wrong with it.
+pub fn inspect_data(config: &RunConfig) -> Result<DataSummary, RunError> {
+    let data = RunData::read(config)?;
+    Ok(DataSummary {
+        train: data.train.len(),
+        held_out: data.held_out.len(),
+        worked_solutions: data.solutions.len(),
+        over_long: data.over_long,
+        longest_prompt: data.longest_prompt,
+    })
+}
+
 /// Tokenizer, problems and worked solutions of a run.
 #[derive(Debug)]
 pub(crate) struct RunData {
@@ -35,6 +65,8 @@ pub(crate) struct RunData {
     pub(crate) over_long: [usize; 2],
     /// Most tokens of a prompt.
     pub(crate) prompt_limit: usize,
+    /// Tokens of the longest prompt.
+    pub(crate) longest_prompt: usize,
     /// SHA-256 of each file, by its config key.
     pub(crate) digests: BTreeMap<String, String>,
 }
@@ -46,9 +78,11 @@ impl RunData {
             config.model.max_position_embeddings.saturating_sub(config.train.sampling.max_new_tokens);
         let mut train = read_prompts(&config.data.train)?;
         let mut held_out = read_prompts(&config.data.held_out)?;
-        let mut over_long = [0; 2];
+        let (mut over_long, mut longest_prompt) = ([0; 2], 0);
         for (prompts, count) in [&mut train, &mut held_out].into_iter().zip(&mut over_long) {
-            *count = fit(prompts, config, &tokenizer, prompt_limit)?;
+            let (over, longest) = fit(prompts, config, &tokenizer, prompt_limit)?;
+            *count = over;
+            longest_prompt = longest_prompt.max(longest);
         }
         for (key, path, left) in [
             ("data.train", &config.data.train, train.len()),
@@ -70,7 +104,7 @@ impl RunData {
         for (key, path) in files.into_iter().filter_map(|(key, path)| Some((key, path?))) {
             digests.insert(key.to_owned(), digest(path)?);
         }
-        Ok(Self { tokenizer, train, held_out, solutions, over_long, prompt_limit, digests })
+        Ok(Self { tokenizer, train, held_out, solutions, over_long, prompt_limit, longest_prompt, digests })
     }
 }
 
@@ -78,14 +112,14 @@ fn digest(path: &Path) -> Result<String, DataError> {
     sha256_of(path).map_err(|source| DataError::Open { path: path.to_owned(), source })
 }
 
-/// Applies the rule for over-long prompts and returns how many there were.
+/// Applies the rule for over-long prompts; returns how many there were, and the tokens of the longest prompt that is left.
 fn fit(
     prompts: &mut Vec<Prompt>,
     config: &RunConfig,
     tokenizer: &dyn Tokenizer,
     limit: usize,
-) -> Result<usize, RunError> {
-    let mut over_long = 0;
+) -> Result<(usize, usize), RunError> {
+    let (mut over_long, mut longest) = (0, 0);
     let mut kept = Vec::with_capacity(prompts.len());
     for prompt in prompts.drain(..) {
         let failed = |source| TrainerError::Prompt { id: prompt.id.clone(), source };
@@ -94,8 +128,14 @@ fn fit(
         over_long += usize::from(!fits);
         match config.data.over_long_prompts {
             OverLongPrompts::Drop if !fits && tokens > 0 => {}
-            OverLongPrompts::TruncateLeft if tokens > 0 && limit > 0 => kept.push(prompt),
-            _ if fits && tokens > 0 => kept.push(prompt),
+            OverLongPrompts::TruncateLeft if tokens > 0 && limit > 0 => {
+                longest = longest.max(tokens.min(limit));
+                kept.push(prompt);
+            }
+            _ if fits && tokens > 0 => {
+                longest = longest.max(tokens);
+                kept.push(prompt);
+            }
             _ => {
                 return Err(RunError::PromptLength {
                     id: prompt.id,
@@ -107,7 +147,7 @@ fn fit(
         }
     }
     *prompts = kept;
-    Ok(over_long)
+    Ok((over_long, longest))
 }
 
 /// Checks that every worked solution has a prompt and fits into the model's positions.

@@ -5,13 +5,14 @@ use std::{
     fs::{File, OpenOptions},
     io::Write,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use firebrick_core::Metrics;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{EvaluationReport, durable};
+use crate::{EvaluationReport, EventWriter, durable};
 
 /// The directory of a run:
 ///
@@ -22,6 +23,7 @@ use crate::{EvaluationReport, durable};
 /// | `timings.jsonl` | wall-clock seconds per step |
 /// | `traces.jsonl` | sampled completions with reward and advantage |
 /// | `evaluations.jsonl` | one object per evaluation |
+/// | `tensorboard/` | metrics and evaluations as event files, one for each process, over the number of steps done |
 /// | `checkpoints/` | what a continuation starts from |
 /// | `dumps/` | batches of optimizer steps that were skipped |
 /// | `model/` | `model.safetensors`, `config.json`, `tokenizer.json` |
@@ -29,6 +31,8 @@ use crate::{EvaluationReport, durable};
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
+    /// Opened with the first row, so that its file begins at the first step of this process.
+    events: Option<EventWriter>,
 }
 
 /// Files that grow row by row. A run that goes on cuts them to what belongs to its checkpoint.
@@ -51,7 +55,7 @@ impl RunDirectory {
             std::fs::remove_dir_all(path).map_err(failed)?;
         }
         std::fs::create_dir_all(path).map_err(failed)?;
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), events: None })
     }
 
     /// Opens the directory of a run that is to go on.
@@ -62,7 +66,7 @@ impl RunDirectory {
         if !path.join("config.toml").is_file() {
             return Err(RunDirectoryError::NoRun { path: path.to_owned() });
         }
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), events: None })
     }
 
     /// Makes the logs durable and returns their lengths in bytes.
@@ -149,7 +153,8 @@ impl RunDirectory {
         for (name, value) in metrics.values() {
             row.insert(name.into(), Value::from(value));
         }
-        self.append("metrics.jsonl", &row)
+        self.append("metrics.jsonl", &row)?;
+        self.events(step + 1, metrics.values())
     }
 
     /// Appends the report of an evaluation after `step` steps.
@@ -161,7 +166,28 @@ impl RunDirectory {
         step: usize,
         report: &EvaluationReport,
     ) -> Result<(), RunDirectoryError> {
-        self.append("evaluations.jsonl", &serde_json::json!({ "step": step, "evaluation": report }))
+        self.append("evaluations.jsonl", &serde_json::json!({ "step": step, "evaluation": report }))?;
+        let values = report.values();
+        self.events(step, values.iter().map(|(name, value)| (name.as_str(), *value)))
+    }
+
+    /// Shows values to TensorBoard, over the number of steps done.
+    fn events<'a>(
+        &mut self,
+        done: usize,
+        values: impl IntoIterator<Item = (&'a str, f64)>,
+    ) -> Result<(), RunDirectoryError> {
+        let path = self.path.join("tensorboard");
+        let failed = |source| RunDirectoryError::Io { path: path.clone(), source };
+        let now = SystemTime::now();
+        let events = match &mut self.events {
+            Some(events) => events,
+            None => {
+                std::fs::create_dir_all(&path).map_err(failed)?;
+                self.events.insert(EventWriter::create(&path, done, now).map_err(failed)?)
+            }
+        };
+        events.scalars(done, now, values).map_err(failed)
     }
 }
 

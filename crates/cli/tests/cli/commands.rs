@@ -88,3 +88,29 @@ fn what_cannot_work_is_refused_before_a_run_directory_exists() {
         assert!(!folder.path().join("run").exists(), "{set}");
     }
 }
+
+/// A learning rate that throws the weights out of the range of f32 ends the run; what it met can be looked at again.
+#[test]
+fn a_run_whose_numbers_go_wrong_leaves_batches_that_can_be_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = config(folder.path(), "run", 4);
+    let error = fail(&[
+        "train",
+        path.to_str().unwrap(),
+        "--set",
+        "train.optimizer.learning_rate=1e38",
+        "--set",
+        "train.epochs=6",
+    ]);
+    assert!(error.contains("3 optimizer steps in a row") && error.contains("--resume"), "{error}");
+    let run = folder.path().join("run");
+    let dump = std::fs::read_dir(run.join("dumps")).unwrap().next().unwrap().unwrap().path();
+    assert!(error.contains("firebrick bench replay"), "{error}");
+    let text = succeed(&["bench", "replay", dump.to_str().unwrap()]);
+    let line = |start: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(start));
+        line.unwrap_or_else(|| panic!("{text}")).trim().to_owned()
+    };
+    assert_eq!(line("recorded:"), line("now:"));
+    assert!(text.contains("not finite"), "{text}");
+}

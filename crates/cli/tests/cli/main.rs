@@ -1,6 +1,8 @@
 //! The command as its users run it: a process that is killed, interrupted, or given a disk that is full.
 
 #[cfg(test)]
+mod bench;
+#[cfg(test)]
 mod commands;
 #[cfg(target_os = "linux")]
 #[cfg(test)]

@@ -24,3 +24,5 @@ mod plan;
 mod run_fixture;
 #[cfg(test)]
 mod tensor_objective;
+#[cfg(test)]
+mod tensorboard;

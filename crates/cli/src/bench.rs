@@ -1,0 +1,33 @@
+//! `firebrick bench`.
+
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+
+use crate::{
+    bench_step::{StepArguments, bench_step},
+    replay::{ReplayArguments, replay},
+};
+
+/// Arguments of `firebrick bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Measures training steps of a decoder with random weights on random prompts.
+    Step(StepArguments),
+    /// Runs the batch of a skipped optimizer step again, as a whole and row by row.
+    Replay(ReplayArguments),
+}
+
+/// Runs a benchmark in the process that began at `started`.
+pub(crate) fn bench(arguments: &BenchArguments, started: Instant) -> anyhow::Result<()> {
+    match &arguments.command {
+        BenchCommand::Step(arguments) => bench_step(arguments, started),
+        BenchCommand::Replay(arguments) => replay(arguments),
+    }
+}

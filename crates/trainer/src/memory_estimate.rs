@@ -1,0 +1,287 @@
+//! How much memory a run will need.
+//!
+//! The estimate counts tensors in f32, as the run is composed today: operations are differentiated one by one, and what a
+//! backward pass will ask for is kept. It leaves out the program itself with its libraries (20 to 30 MB on a CPU, some
+//! hundred on a GPU), data and completions on the host, the rotary tables, what an operation needs only while it runs,
+//! the warm start (whose micro-batches are bounded by the same `micro_batch_tokens`), and what an allocator keeps or wastes.
+//! Expect it to be right to a factor of two, not to a megabyte: one optimizer step of a decoder of 0.8 million parameters on
+//! 64 × 64 tokens is put at 258 MiB, of 6.4 million on 32 × 128 tokens at 970 MiB, and the processes that took such steps on
+//! a CPU had 281 and 1005 MiB resident at the peak.
+
+use std::fmt;
+
+use firebrick_core::ScoreOptions;
+
+use crate::{RunConfig, run::ENGINE_ROWS};
+
+/// Bytes of an f32.
+const FLOAT: u64 = 4;
+
+/// Parts that live while completions are generated.
+const GENERATION: [&str; 1] = ["key-value cache"];
+
+/// Parts that live during an optimizer step. The rest lives all the time.
+const OPTIMIZER_STEP: [&str; 3] = ["gradients", "activations", "logits"];
+
+/// Bytes of the tensors of a run, by part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryEstimate {
+    /// The parts with their bytes:
+    ///
+    /// | part | lives | is |
+    /// |---|---|---|
+    /// | `weights` | always | one number per parameter |
+    /// | `optimizer moments` | always | two per parameter |
+    /// | `reference policy` | always | a second copy of the weights, when the objective asks for reference log-probs |
+    /// | `key-value cache` | in generation | keys and values of every layer for all rows that an engine serves at once |
+    /// | `gradients` | in an optimizer step | one number per parameter |
+    /// | `activations` | in an optimizer step | what the layers keep for the backward pass of the largest micro-batch |
+    /// | `logits` | in an optimizer step | what the scores of its response tokens keep, and the work on one chunk of them |
+    pub parts: Vec<(&'static str, u64)>,
+}
+
+impl MemoryEstimate {
+    /// The estimate for a valid config on prompts of at most `longest_prompt` tokens.
+    ///
+    /// The largest micro-batch is taken to hold prompts of this length with responses of `max_new_tokens`, and the engine to
+    /// be full, as it is in an evaluation of that many completions.
+    pub fn of(config: &RunConfig, longest_prompt: usize) -> Self {
+        let parameters = FLOAT * config.model.parameter_count() as u64;
+        let micro_batch = MicroBatch::largest(config, longest_prompt);
+        let mut parts = vec![("weights", parameters), ("optimizer moments", 2 * parameters)];
+        if config.objective.build().requirements().reference_log_probs {
+            parts.push(("reference policy", parameters));
+        }
+        parts.extend([
+            ("key-value cache", cache(config, micro_batch.positions)),
+            ("gradients", parameters),
+            ("activations", micro_batch.activations(config)),
+            ("logits", micro_batch.logits(config)),
+        ]);
+        Self { parts }
+    }
+
+    /// Bytes at the peak: generation and optimizer steps take turns, so the smaller of the two is not counted.
+    pub fn total(&self) -> u64 {
+        let sum = |of: &dyn Fn(&str) -> bool| -> u64 {
+            self.parts.iter().filter(|(name, _)| of(name)).map(|(_, bytes)| bytes).sum()
+        };
+        let always = sum(&|name| !GENERATION.contains(&name) && !OPTIMIZER_STEP.contains(&name));
+        always + sum(&|name| GENERATION.contains(&name)).max(sum(&|name| OPTIMIZER_STEP.contains(&name)))
+    }
+}
+
+impl fmt::Display for MemoryEstimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        for (name, bytes) in &self.parts {
+            writeln!(f, "{name:<18} {:>10.1} MiB", mebibytes(*bytes))?;
+        }
+        write!(f, "{:<18} {:>10.1} MiB", "total at the peak", mebibytes(self.total()))
+    }
+}
+
+/// Keys and values of a full engine.
+fn cache(config: &RunConfig, positions: u64) -> u64 {
+    let model = &config.model;
+    let keys = (model.num_key_value_heads * model.head_size()) as u64;
+    FLOAT * ENGINE_ROWS.get() as u64 * positions * model.num_hidden_layers as u64 * 2 * keys
+}
+
+/// The micro-batch that needs most: all rows as long as a row can be.
+struct MicroBatch {
+    rows: u64,
+    /// Of a whole row; the last one is predicted only.
+    positions: u64,
+    /// Of a response.
+    scored: u64,
+}
+
+impl MicroBatch {
+    fn largest(config: &RunConfig, longest_prompt: usize) -> Self {
+        let train = &config.train;
+        let new = train.sampling.max_new_tokens;
+        let positions =
+            longest_prompt.saturating_add(new).clamp(1, config.model.max_position_embeddings.max(1));
+        let rows = train.prompts_per_step.div_ceil(train.mini_batches.max(1)) * train.group_size;
+        let rows = train.micro_batch_limit().map_or(rows, |limit| (limit / positions).clamp(1, rows.max(1)));
+        Self { rows: rows as u64, positions: positions as u64, scored: new.min(positions) as u64 }
+    }
+
+    /// Numbers that the backward pass asks for again; the operations stand in `firebrick-models`.
+    fn activations(&self, config: &RunConfig) -> u64 {
+        let model = &config.model;
+        let width = model.hidden_size as u64;
+        let heads = model.num_attention_heads as u64;
+        let kv_heads = model.num_key_value_heads as u64;
+        let (queries, keys) = (heads * model.head_size() as u64, kv_heads * model.head_size() as u64);
+        let columns = self.positions - 1;
+
+        // A norm keeps what it is given, that divided by its root, the mean square and the root.
+        let norm = |numbers: u64, norms: u64| 2 * numbers + 2 * norms;
+        // Its scaled output is kept by the projections that read it.
+        let pre_norms = 2 * (norm(width, 1) + width);
+        let head_norms = if model.qk_norm { norm(queries, heads) + norm(keys, kv_heads) } else { 0 };
+        // Scaled queries, keys and values; shifted scores and their exponentials; the sums of these, what is divided by
+        // them, and the quotient for the output projection.
+        let attention = queries + 2 * keys + 2 * heads * columns + heads + 2 * queries;
+        // Gate, its sigmoid, their product, what is gated, and the result for the last projection.
+        let feed_forward = 5 * model.intermediate_size as u64;
+        let layers = model.num_hidden_layers as u64 * (pre_norms + head_norms + attention + feed_forward);
+        // Cosines and sines, the same for all layers.
+        let angles = 2 * (queries + keys);
+        let of_tokens = self.rows * columns * (layers + angles + norm(width, 1));
+        FLOAT * (of_tokens + self.rows * self.scored * width)
+    }
+
+    /// Shifted logits of all scored tokens, and three more like them for one chunk: the logits and what the entropy needs.
+    fn logits(&self, config: &RunConfig) -> u64 {
+        let tokens = self.rows * self.scored;
+        let chunk = tokens.min(ScoreOptions::default().chunk_tokens as u64);
+        FLOAT * config.model.vocab_size as u64 * (tokens + 3 * chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firebrick_objectives::{GrpoConfig, KlEstimator, KlTerm, ObjectiveConfig};
+
+    use super::*;
+
+    /// 2 layers of width 8 with 2 query heads and 1 head of keys of width 4; 4 × 3 completions of at most 5 + 4 tokens.
+    fn config() -> RunConfig {
+        r#"
+            [run]
+            directory = "run"
+            [data]
+            train = "train.jsonl"
+            held_out = "held_out.jsonl"
+            [tokenizer]
+            alphabet = "0123"
+            [model]
+            vocab_size = 10
+            hidden_size = 8
+            intermediate_size = 6
+            num_hidden_layers = 2
+            num_attention_heads = 2
+            num_key_value_heads = 1
+            max_position_embeddings = 20
+            [train]
+            seed = 1
+            steps = 1
+            prompts_per_step = 4
+            group_size = 3
+            micro_batch_tokens = 0
+            sampling = { max_new_tokens = 4 }
+            optimizer = { learning_rate = 1e-3 }
+            [objective]
+            type = "grpo"
+            [evaluation]
+            samples = 1
+        "#
+        .parse()
+        .expect("the config is valid")
+    }
+
+    fn part(config: &RunConfig, name: &str) -> Option<u64> {
+        let parts = MemoryEstimate::of(config, 5).parts;
+        parts.into_iter().find(|(part, _)| *part == name).map(|(_, bytes)| bytes)
+    }
+
+    /// Parameters: 2·80 + 2·(2·64 + 2·32 + 3·48 + 16) + 8 = 872.
+    /// Activations of a token in a layer: 2·(18 + 8) + 8 + 8 + 2·2·8 + 2 + 16 + 30 = 148; of a token in all:
+    /// 2·148 + 2·12 + 18 = 338. There are 12·8 tokens, and 12·4 scored ones of width 8.
+    /// Logits: 12·4 tokens, all in one chunk, four times over 10 ids.
+    #[test]
+    fn the_parts_are_those_computed_by_hand() {
+        let estimate = MemoryEstimate::of(&config(), 5);
+        let expected = [
+            ("weights", 4 * 872),
+            ("optimizer moments", 8 * 872),
+            ("key-value cache", 4 * 512 * 9 * 2 * 2 * 4),
+            ("gradients", 4 * 872),
+            ("activations", 4 * (12 * 8 * 338 + 12 * 4 * 8)),
+            ("logits", 4 * 4 * 48 * 10),
+        ];
+        assert_eq!(estimate.parts, expected);
+        assert_eq!(estimate.total(), 12 * 872 + 4 * 512 * 9 * 16);
+    }
+
+    /// The cache of 512 rows is the larger in `config`; a vocabulary of a thousand makes the optimizer step the larger.
+    #[test]
+    fn generation_and_optimizer_steps_take_turns_at_the_peak() {
+        let mut config = config();
+        config.model.vocab_size = 1000;
+        let bytes = |name| part(&config, name).unwrap();
+        let step = bytes("gradients") + bytes("activations") + bytes("logits");
+        assert!(step > bytes("key-value cache"));
+        let total = MemoryEstimate::of(&config, 5).total();
+        assert_eq!(total, bytes("weights") + bytes("optimizer moments") + step);
+    }
+
+    #[test]
+    fn norms_of_heads_are_counted() {
+        let mut with = config();
+        with.model.qk_norm = true;
+        let [with, without] = [with, config()].map(|config| part(&config, "activations").unwrap());
+        assert_eq!(with - without, 4 * 12 * 8 * 2 * (2 * 8 + 2 * 2 + 2 * 4 + 2));
+    }
+
+    #[test]
+    fn a_larger_group_and_larger_micro_batches_never_need_less() {
+        let totals = |change: &dyn Fn(&mut RunConfig, usize)| -> Vec<u64> {
+            let total = |value| {
+                let mut config = config();
+                config.model.vocab_size = 1000;
+                change(&mut config, value);
+                MemoryEstimate::of(&config, 5).total()
+            };
+            [1, 2, 9, 20, 50, 100, 1000].map(total).to_vec()
+        };
+        let by_group = totals(&|config, value| config.train.group_size = value);
+        let by_micro_batch = totals(&|config, value| config.train.micro_batch_tokens = value);
+        for totals in [by_group, by_micro_batch] {
+            assert!(totals.is_sorted() && totals[0] < totals[6], "{totals:?}");
+        }
+    }
+
+    /// 30 positions hold three rows of nine; one holds one; a million and 0 hold all.
+    #[test]
+    fn micro_batches_hold_as_many_whole_rows_as_fit() {
+        let rows = |limit| {
+            let mut config = config();
+            config.train.micro_batch_tokens = limit;
+            part(&config, "activations").unwrap() / (4 * (8 * 338 + 4 * 8))
+        };
+        assert_eq!([30, 1, 1_000_000, 0].map(rows), [3, 1, 12, 12]);
+        let mut dealt_out = config();
+        dealt_out.train.mini_batches = 3;
+        assert_eq!(part(&dealt_out, "logits"), Some(4 * 4 * (2 * 3 * 4) * 10));
+    }
+
+    #[test]
+    fn the_reference_policy_is_there_only_with_a_kl_penalty() {
+        let mut config = config();
+        assert_eq!(part(&config, "reference policy"), None);
+        let kl = KlTerm { estimator: KlEstimator::K3, coefficient: 0.04 };
+        config.objective = ObjectiveConfig::Grpo(GrpoConfig { kl: Some(kl), ..GrpoConfig::default() });
+        assert_eq!(part(&config, "reference policy"), Some(4 * 872));
+    }
+
+    /// The process was measured at a peak of 156 MB, of which 20 to 30 MB are the program; its prompts have up to 20 tokens.
+    #[test]
+    fn the_math_run_is_estimated_to_a_factor_of_two() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/math-cpu.toml");
+        let estimate = MemoryEstimate::of(&RunConfig::read(&path).unwrap(), 20);
+        let megabytes = estimate.total() as f64 / 1e6;
+        assert!((131.0 / 2.0..131.0 * 2.0).contains(&megabytes), "{estimate}");
+    }
+
+    #[test]
+    fn the_table_shows_mebibytes_and_the_peak() {
+        let parts = vec![("weights", 3 << 20), ("key-value cache", 5 << 19), ("gradients", 1 << 20)];
+        let expected = "weights                   3.0 MiB\nkey-value cache           2.5 MiB\n\
+            gradients                 1.0 MiB\ntotal at the peak         5.5 MiB";
+        assert_eq!(MemoryEstimate { parts }.to_string(), expected);
+    }
+}

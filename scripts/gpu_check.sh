@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# What a machine with an NVIDIA GPU and Rust is asked to show: the command is built for CUDA, a run trains on the GPU, and
+# steps are measured at two sizes. Results are written to "$OUT" (default: gpu-check in the repository).
+#
+#   scripts/gpu_check.sh
+#   OUT=/tmp/gpu STEPS=5 scripts/gpu_check.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+out="${OUT:-gpu-check}"
+device="${DEVICE:-cuda:0}"
+steps="${STEPS:-20}"
+# Tests that need the CUDA backend, each as the arguments of one `cargo test --release`.
+cuda_tests=()
+
+mkdir -p "$out"
+nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader | tee "$out/gpu.txt"
+
+cargo build --release --package firebrick-cli --no-default-features --features cuda
+firebrick="${CARGO_TARGET_DIR:-target}/release/firebrick"
+
+for arguments in ${cuda_tests[@]+"${cuda_tests[@]}"}; do
+    # Split into words on purpose.
+    # shellcheck disable=SC2086
+    cargo test --release $arguments
+done
+
+"$firebrick" train configs/math-cpu.toml --set "train.steps=$steps" --device "$device" \
+    --run-dir "$out/math" --overwrite 2>&1 | tee "$out/math.log"
+
+"$firebrick" bench step --shape small --device "$device" --json | tee "$out/bench-small.json"
+"$firebrick" bench step --shape small --device "$device" --json --repetitions 3 \
+    --layers 24 --hidden 896 --heads 14 --kv-heads 2 --ffn 4864 --vocab 151936 | tee "$out/bench-0.5b.json"
+
+echo "all of it passed; results are in $out"
