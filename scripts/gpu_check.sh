@@ -10,8 +10,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out="${OUT:-gpu-check}"
 device="${DEVICE:-cuda:0}"
 steps="${STEPS:-20}"
-# Tests that need the CUDA backend, each as the arguments of one `cargo test --release`.
-cuda_tests=()
+# Tests on the CUDA backend, each as the arguments of one `cargo test --release`: the model against plain loops and finite
+# differences, and objectives through real autodiff to the logits.
+cuda_tests=(
+    "--package firebrick-models --features cuda --lib"
+    "--package firebrick-trainer --features cuda --test trainer cuda"
+)
 
 mkdir -p "$out"
 nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader | tee "$out/gpu.txt"
@@ -19,7 +23,7 @@ nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader | 
 cargo build --release --package firebrick-cli --no-default-features --features cuda
 firebrick="${CARGO_TARGET_DIR:-target}/release/firebrick"
 
-for arguments in ${cuda_tests[@]+"${cuda_tests[@]}"}; do
+for arguments in "${cuda_tests[@]}"; do
     # Split into words on purpose.
     # shellcheck disable=SC2086
     cargo test --release $arguments

@@ -9,7 +9,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::DecoderConfig;
 
-/// Makes a `#[test]` of a function that is generic over the backend run on every CPU backend.
+/// Makes a `#[test]` of a function that is generic over the backend run on every CPU backend, and with the feature `cuda` on
+/// the GPU.
 macro_rules! on_both_backends {
     ($($(#[$attribute:meta])* fn $name:ident<$B:ident>() $body:block)*) => {
         $(
@@ -19,6 +20,8 @@ macro_rules! on_both_backends {
                 fn check<$B: crate::FusedOps>() $body
                 check::<burn_flex::Flex>();
                 check::<burn_ndarray::NdArray<f32>>();
+                #[cfg(feature = "cuda")]
+                check::<burn::backend::Cuda>();
             }
         )*
     };

@@ -98,7 +98,7 @@ fn a_run_whose_numbers_go_wrong_leaves_batches_that_can_be_replayed() {
         "train",
         path.to_str().unwrap(),
         "--set",
-        "train.optimizer.learning_rate=1e38",
+        "train.optimizer.learning_rate=1e39",
         "--set",
         "train.epochs=6",
     ]);

@@ -7,7 +7,7 @@ use super::precision::{narrowed, widened};
 pub(super) fn composed<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 1>, eps: f64) -> Tensor<B, 2> {
     let dtype = x.dtype();
     let x = widened(x);
-    // A division, since the reciprocal of burn-ndarray is good to three digits only.
+    // A division, since burn-ndarray's reciprocal is good to three digits only when it is built with SIMD.
     let root = (x.clone() * x.clone()).mean_dim(1).add_scalar(eps).sqrt();
     narrowed(x / root, dtype) * weight.unsqueeze()
 }

@@ -120,7 +120,7 @@ fn sound_steps_between_skipped_ones_keep_the_run_going() {
 #[test]
 fn weights_that_explode_are_named_too() {
     let mut settings = TrainSettings { epochs: 6, ..settings() };
-    settings.optimizer.learning_rate = 1e38;
+    settings.optimizer.learning_rate = 1e39;
     let error = trainer(plan(settings, PRESETS[0])).step(&prompts()).unwrap_err();
     let TrainerError::TooManySkipped { last, .. } = &error else { panic!("{error}") };
     let last = last.to_string();

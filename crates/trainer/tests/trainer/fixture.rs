@@ -119,7 +119,7 @@ impl<M, E: RolloutEngine<M>> RolloutEngine<M> for WrongTemperature<E> {
     }
 }
 
-/// Runs a generic test on both CPU backends.
+/// Runs a generic test on both CPU backends, and with the feature `cuda` on the GPU.
 #[macro_export]
 macro_rules! on_both_backends {
     ($($(#[$doc:meta])* fn $name:ident<$B:ident>() $body:block)*) => {$(
@@ -143,6 +143,13 @@ macro_rules! on_both_backends {
             #[test]
             fn ndarray() {
                 check::<$crate::fixture::NdArray>();
+            }
+
+            $(#[$doc])*
+            #[cfg(feature = "cuda")]
+            #[test]
+            fn cuda() {
+                check::<burn::backend::Cuda>();
             }
         }
     )*};
