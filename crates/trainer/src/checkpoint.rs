@@ -10,138 +10,25 @@
 //!     optimizer.safetensors, trainer.json, and reference.safetensors when there is a reference policy
 //! ```
 
+mod error;
+mod manifest;
+mod settings;
+
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use sha2::{Digest, Sha256};
+pub use error::CheckpointError;
+pub(crate) use manifest::{Manifest, sha256_of};
+pub use settings::{BestBy, Better, CheckpointSettings};
 
-use crate::{EvaluationReport, PlanError, durable, plan::require};
+use crate::durable;
+use manifest::{read_manifest, seal, verified};
 
-/// Version of the layout; a reader refuses another.
-const FORMAT: u32 = 1;
-const MANIFEST: &str = "manifest.json";
 const LATEST: &str = "latest";
 const BEST: &str = "best";
-
-/// When checkpoints are written and which are kept. The one to go on from is always kept.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CheckpointSettings {
-    /// Steps between two checkpoints (default 10). There is also one before the first and one after the last step.
-    pub every: usize,
-    /// Most recent checkpoints that are kept (default 2).
-    pub keep_last: usize,
-    /// Checkpoints whose step is a multiple of this are kept for good; 0 (default) for none.
-    pub keep_every: usize,
-    /// Keeps the checkpoint that is best by a metric, too.
-    pub best: Option<BestBy>,
-}
-
-impl Default for CheckpointSettings {
-    fn default() -> Self {
-        Self { every: 10, keep_last: 2, keep_every: 0, best: None }
-    }
-}
-
-impl CheckpointSettings {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// Names the key, its value and what is allowed.
-    pub fn validate(&self) -> Result<(), PlanError> {
-        let at_least_one = "a whole number, at least 1";
-        require(self.every >= 1, "every", self.every as f64, at_least_one)?;
-        require(self.keep_last >= 1, "keep_last", self.keep_last as f64, at_least_one)
-    }
-}
-
-/// What makes a checkpoint the best.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BestBy {
-    /// Name of a metric of the step (`reward/mean`) or of the evaluation after it (`eval/avg@8`). Checkpoints of steps
-    /// without it do not compete.
-    pub metric: String,
-    /// Whether more is better (default) or less.
-    #[serde(default)]
-    pub mode: Better,
-}
-
-/// Which of two values is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Better {
-    /// The larger one.
-    #[default]
-    Max,
-    /// The smaller one.
-    Min,
-}
-
-/// What a checkpoint says of itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Manifest {
-    format: u32,
-    /// Steps done.
-    pub(crate) step: usize,
-    /// The resolved config.
-    pub(crate) config: Value,
-    /// SHA-256 of the config, for whoever compares runs.
-    pub(crate) config_sha256: String,
-    /// SHA-256 of the data files, by config key.
-    pub(crate) data: BTreeMap<String, String>,
-    /// Bytes of the run's logs that belong to the steps done.
-    pub(crate) logs: BTreeMap<String, u64>,
-    /// Value of the metric that the best is chosen by.
-    best_by: Option<f64>,
-    /// Held-out accuracy before reinforcement learning.
-    pub(crate) before: Option<EvaluationReport>,
-    /// The last evaluation, with the steps done before it.
-    pub(crate) evaluated: Option<(usize, EvaluationReport)>,
-    /// Optimizer steps of the warm start.
-    pub(crate) warm_start_steps: usize,
-    files: BTreeMap<String, FileDigest>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct FileDigest {
-    bytes: u64,
-    sha256: String,
-}
-
-impl Manifest {
-    pub(crate) fn new(step: usize, config: Value, data: BTreeMap<String, String>) -> Self {
-        Self {
-            format: FORMAT,
-            step,
-            config_sha256: sha256_of_config(&config),
-            config,
-            data,
-            logs: BTreeMap::new(),
-            best_by: None,
-            before: None,
-            evaluated: None,
-            warm_start_steps: 0,
-            files: BTreeMap::new(),
-        }
-    }
-
-    /// Takes over the config of a continuation.
-    pub(crate) fn adopt_config(&mut self, config: Value) {
-        self.config_sha256 = sha256_of_config(&config);
-        self.config = config;
-    }
-}
-
-fn sha256_of_config(config: &Value) -> String {
-    hex(&Sha256::digest(config.to_string()))
-}
 
 /// The checkpoints of a run.
 #[derive(Debug, Clone)]
@@ -297,124 +184,11 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Digests and syncs every file of a checkpoint, and writes its manifest.
-fn seal(folder: &Path, manifest: &mut Manifest) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        File::open(entry.path())?.sync_all()?;
-        let digest = digest_file(&entry.path())?;
-        manifest.files.insert(entry.file_name().to_string_lossy().into_owned(), digest);
-    }
-    let mut text = serde_json::to_string_pretty(manifest)?;
-    text.push('\n');
-    durable::replace(&folder.join(MANIFEST), text.as_bytes())
-}
-
-/// The manifest of a checkpoint all of whose files are as they were written.
-fn verified(folder: &Path) -> Result<Manifest, CheckpointError> {
-    let torn = |reason: String| CheckpointError::Torn { path: folder.to_owned(), reason };
-    let manifest = read_manifest(folder)?;
-    for (name, expected) in &manifest.files {
-        let found = digest_file(&folder.join(name)).map_err(|error| torn(format!("{name}: {error}")))?;
-        if found.bytes != expected.bytes {
-            return Err(torn(format!("{name} has {} bytes, {} were written", found.bytes, expected.bytes)));
-        }
-        if found != *expected {
-            return Err(torn(format!("the contents of {name} are not those that were written")));
-        }
-    }
-    Ok(manifest)
-}
-
-fn read_manifest(folder: &Path) -> Result<Manifest, CheckpointError> {
-    let torn = |reason: String| CheckpointError::Torn { path: folder.to_owned(), reason };
-    let text = fs::read(folder.join(MANIFEST)).map_err(|error| torn(format!("{MANIFEST}: {error}")))?;
-    let format = serde_json::from_slice::<Value>(&text).ok().and_then(|value| value.get("format")?.as_u64());
-    if let Some(found) = format.filter(|format| *format != u64::from(FORMAT)) {
-        return Err(CheckpointError::Format { path: folder.to_owned(), found, known: FORMAT });
-    }
-    serde_json::from_slice(&text).map_err(|error| torn(format!("{MANIFEST}: {error}")))
-}
-
-fn digest_file(path: &Path) -> io::Result<FileDigest> {
-    let mut hasher = Sha256::new();
-    let bytes = io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok(FileDigest { bytes, sha256: hex(&hasher.finalize()) })
-}
-
-/// SHA-256 of a file.
-pub(crate) fn sha256_of(path: &Path) -> io::Result<String> {
-    Ok(digest_file(path)?.sha256)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A checkpoint that cannot be written or used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckpointError {
-    /// It cannot be written. Earlier checkpoints are untouched.
-    #[error("checkpoint {} cannot be written; earlier checkpoints are as they were", path.display())]
-    Write {
-        /// Where.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// It cannot be read.
-    #[error("checkpoint {} cannot be read", path.display())]
-    Read {
-        /// Where.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// It is not what was written.
-    #[error("checkpoint {} is torn: {reason}", path.display())]
-    Torn {
-        /// The checkpoint.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        reason: String,
-    },
-    /// It was written by another version.
-    #[error("checkpoint {} has format {found}; this version reads format {known}", path.display())]
-    Format {
-        /// The checkpoint.
-        path: PathBuf,
-        /// Its format.
-        found: u64,
-        /// The format of this version.
-        known: u32,
-    },
-    /// It belongs to another run.
-    #[error("checkpoint {} is of another run: {differences}", path.display())]
-    Foreign {
-        /// The checkpoint.
-        path: PathBuf,
-        /// The keys that differ, with both values.
-        differences: String,
-    },
-    /// Its state does not fit the composition.
-    #[error("checkpoint {}: {reason}", path.display())]
-    State {
-        /// The file.
-        path: PathBuf,
-        /// What does not fit.
-        reason: String,
-    },
-    /// Its weights do not fit the model, or cannot be written.
-    #[error(transparent)]
-    Model(#[from] firebrick_models::ModelError),
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::Value;
+
+    use super::{manifest::MANIFEST, *};
 
     fn store(parent: &Path, settings: CheckpointSettings) -> CheckpointStore {
         CheckpointStore::new(parent, settings)

@@ -1,21 +1,18 @@
 //! A whole run from a config: warm start, evaluation, reinforcement learning, evaluation, model on disk; and its
 //! continuation after it was ended.
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Instant};
+use std::{num::NonZeroUsize, time::Instant};
 
 use burn::tensor::backend::AutodiffBackend;
 use firebrick_core::SeedStream;
-use firebrick_models::{
-    CharTokenizer, Decoder, DecoderConfig, FusedOps, ModelError, load_safetensors, save_safetensors,
-};
+use firebrick_models::{CharTokenizer, Decoder, DecoderConfig, FusedOps, load_safetensors, save_safetensors};
 use firebrick_reward::RandomReward;
 use firebrick_rollout::EmbeddedEngine;
 use serde::Serialize;
 
 use crate::{
-    CheckpointError, Control, DataError, EvaluationReport, LearningRateDecay, MemoryEstimate, Plan,
-    PlanError, RunConfig, RunConfigError, RunDirectory, RunDirectoryError, StepReport, StopSignal, Trainer,
-    TrainerError,
+    CheckpointError, Control, EvaluationReport, LearningRateDecay, MemoryEstimate, Plan, RunConfig,
+    RunConfigError, RunDirectory, RunDirectoryError, RunError, StepReport, StopSignal, Trainer,
     checkpoint::{CheckpointStore, Manifest},
     continuation::check_same_run,
     run_data::RunData,
@@ -143,11 +140,12 @@ where
 
     let estimate = MemoryEstimate::of(config, data.longest_prompt);
     tracing::info!(mebibytes = estimate.total() >> 20, "memory that the tensors are estimated to take");
-    let trainer = trainer_of(config, plan, data.tokenizer.clone(), device)?
-        .with_run_directory(directory)
-        .stopping_on(options.stop.clone())
-        .truncating_prompts(data.prompt_limit);
-    let mut run = Run { config, data: &data, store, trainer, manifest, seconds: RunSeconds::default() };
+    let mut start = config.clone();
+    if checkpoint.is_some() {
+        start.run.initial_model = None; // the checkpoint's weights take its place
+    }
+    let trainer = trainer_of(&start, plan, data.tokenizer.clone(), device)?.with_run_directory(directory);
+    let mut run = Run::new(config, &data, trainer, manifest, options);
     match checkpoint {
         Some((path, _)) => run.trainer.load_state(&path)?,
         None => run.start()?,
@@ -212,13 +210,9 @@ where
     let data = RunData::read(config)?;
     let directory = RunDirectory::create(&config.run.directory, config.run.overwrite)?;
     directory.write("config.toml", &toml::to_string(config)?)?;
-    let trainer = trainer_of(config, plan, data.tokenizer.clone(), device)?
-        .with_run_directory(directory)
-        .stopping_on(options.stop.clone())
-        .truncating_prompts(data.prompt_limit);
-    let store = CheckpointStore::new(&config.run.directory, config.checkpoints.clone());
+    let trainer = trainer_of(config, plan, data.tokenizer.clone(), device)?.with_run_directory(directory);
     let manifest = Manifest::new(0, serde_json::Value::Null, data.digests.clone());
-    let mut run = Run { config, data: &data, store, trainer, manifest, seconds: RunSeconds::default() };
+    let mut run = Run::new(config, &data, trainer, manifest, options);
     run.warm_start()?;
     run.finish(Vec::new())
 }
@@ -251,10 +245,27 @@ where
     seconds: RunSeconds,
 }
 
-impl<B: AutodiffBackend + FusedOps> Run<'_, B>
+impl<'a, B: AutodiffBackend + FusedOps> Run<'a, B>
 where
     B::InnerBackend: FusedOps,
 {
+    fn new(
+        config: &'a RunConfig,
+        data: &'a RunData,
+        trainer: Trainer<B, Decoder<B>>,
+        manifest: Manifest,
+        options: &RunOptions,
+    ) -> Self {
+        Self {
+            config,
+            data,
+            store: CheckpointStore::new(&config.run.directory, config.checkpoints.clone()),
+            trainer: trainer.stopping_on(options.stop.clone()).truncating_prompts(data.prompt_limit),
+            manifest,
+            seconds: RunSeconds::default(),
+        }
+    }
+
     /// Warm start, evaluation, and the checkpoint before the first step.
     fn start(&mut self) -> Result<(), RunError> {
         self.warm_start()?;
@@ -368,93 +379,4 @@ where
             seconds: self.seconds,
         })
     }
-}
-
-/// A run that failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// The config cannot be used.
-    #[error(transparent)]
-    Config(#[from] RunConfigError),
-    /// The composition cannot work.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// A data file cannot be used.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// A prompt is empty, or prompt and response do not fit into the model's positions.
-    #[error(
-        "prompt `{id}` has {tokens} tokens; it needs at least one and, with train.sampling.max_new_tokens = {max_new}, at most {} (model.max_position_embeddings = {limit}); change one of the two, or set data.over_long_prompts to \"drop\" or \"truncate_left\"", limit.saturating_sub(*max_new)
-    )]
-    PromptLength {
-        /// Id of the prompt.
-        id: String,
-        /// Its tokens.
-        tokens: usize,
-        /// Most new tokens.
-        max_new: usize,
-        /// Positions of the model.
-        limit: usize,
-    },
-    /// A worked solution has no prompt, or does not fit into the model's positions.
-    #[error(
-        "worked solution {row}: {prompt} prompt tokens and {response} response tokens; the prompt needs at least one, and both together at most model.max_position_embeddings = {limit}"
-    )]
-    SolutionLength {
-        /// Row, from 1.
-        row: usize,
-        /// Tokens of the prompt.
-        prompt: usize,
-        /// Tokens of the response, the end token included.
-        response: usize,
-        /// Positions of the model.
-        limit: usize,
-    },
-    /// Every prompt of a file was dropped.
-    #[error("{key}: all prompts of {} have more than {limit} tokens and were dropped", path.display())]
-    AllDropped {
-        /// The config key.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Most tokens of a prompt.
-        limit: usize,
-    },
-    /// A run that is to go on has no step left.
-    #[error(
-        "nothing is left to do: {done} steps are done and train.steps = {steps}; ask for more with --steps"
-    )]
-    NothingLeft {
-        /// Steps done.
-        done: usize,
-        /// Steps asked for.
-        steps: usize,
-    },
-    /// The run was asked to stop, and did so after a whole step, with a checkpoint.
-    #[error("stopped after {done} steps; go on with `firebrick train --resume {}`", directory.display())]
-    Stopped {
-        /// Steps done.
-        done: usize,
-        /// The run directory.
-        directory: PathBuf,
-    },
-    /// A checkpoint cannot be written or used.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// The resolved config or the summary cannot be written as JSON.
-    #[error("the run's records cannot be written")]
-    Record(#[source] serde_json::Error),
-    /// The run directory cannot be used.
-    #[error(transparent)]
-    RunDirectory(#[from] RunDirectoryError),
-    /// The resolved config cannot be written as TOML.
-    #[error("the resolved config cannot be written")]
-    Resolve(#[from] toml::ser::Error),
-    /// The model cannot be written.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// Training failed.
-    #[error(transparent)]
-    Trainer(#[from] TrainerError),
 }
