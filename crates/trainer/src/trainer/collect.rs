@@ -106,6 +106,7 @@ where
                 let parity = parity::check(groups, &recomputed, self.plan.settings.parity_tolerance)?;
                 metrics.add_mean("mismatch/abs_log_prob_mean", parity.mean, 1.0);
                 metrics.add_max("mismatch/abs_log_prob_max", parity.max);
+                metrics.add_mean("mismatch_kl/mean", parity.kl, 1.0);
             }
             proximal = (self.plan.anchor == Anchor::Proximal).then_some(recomputed);
         }
