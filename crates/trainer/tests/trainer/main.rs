@@ -15,6 +15,8 @@ mod learning;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod micro_batches;
 #[cfg(test)]
 mod parity_probe;
