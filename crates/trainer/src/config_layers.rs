@@ -171,7 +171,7 @@ mod tests {
         optimizer = { learning_rate = 1e-3 }
     "#;
 
-    const TRAIN_KEYS: &str = "seed, steps, prompts_per_step, group_size, epochs, mini_batches, micro_batch_tokens, sampling, optimizer, parity_tolerance, traces_per_step";
+    const TRAIN_KEYS: &str = "seed, steps, prompts_per_step, group_size, epochs, mini_batches, micro_batch_tokens, dynamic_sampling, sampling, optimizer, parity_tolerance, traces_per_step";
 
     fn base() -> ConfigLayers {
         ConfigLayers::default().text("base", BASE)
@@ -252,7 +252,7 @@ mod tests {
         );
         assert_eq!(
             refused(base().text("overlay", "[trian]\nsteps = 5")),
-            "overlay: unknown key trian; did you mean train? known are run, data, tokenizer, model, warm_start, train, objective, reward, evaluation, control"
+            "overlay: unknown key trian; did you mean train? known are run, data, tokenizer, model, warm_start, train, objective, reward, evaluation, checkpoints, control"
         );
         assert_eq!(
             refused(base().set("objective.eps_maxx=0.3").set("objective.dual_clip=3.0")).split_once("? "),

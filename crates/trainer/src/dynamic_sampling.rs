@@ -47,12 +47,16 @@ impl WhenExhausted {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::Prompt;
+    use firebrick_core::{Completion, Prompt, SamplingSpec, Verdict};
 
     use super::*;
 
     fn groups(ids: &[&str]) -> Vec<Group> {
-        ids.iter().map(|id| Group::new(Prompt::new(*id, "", ""), Vec::new(), Vec::new()).unwrap()).collect()
+        let completion = || Completion::start(&[1], SamplingSpec::default(), 0);
+        let group = |id: &&str| {
+            Group::new(Prompt::new(*id, "", ""), vec![completion()], vec![Verdict::scored(1.0)]).unwrap()
+        };
+        ids.iter().map(group).collect()
     }
 
     fn ids(groups: Option<Vec<Group>>) -> Option<Vec<String>> {
