@@ -6,7 +6,7 @@ use anyhow::Context;
 use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use firebrick_core::{Prompt, RootSeed};
-use firebrick_models::{CharTokenizer, FusedOps};
+use firebrick_models::FusedOps;
 use firebrick_trainer::{EvaluationReport, RunConfig, plan_of, read_prompts, trainer_of};
 
 use crate::{
@@ -88,8 +88,7 @@ impl DeviceTask for Evaluate<'_> {
         B: AutodiffBackend + FusedOps,
         B::InnerBackend: FusedOps,
     {
-        let tokenizer = CharTokenizer::new(&self.config.tokenizer.alphabet)?;
-        let mut trainer = trainer_of::<B>(self.config, plan_of(self.config)?, tokenizer, device)?;
+        let mut trainer = trainer_of::<B>(self.config, plan_of(self.config)?, device)?;
         Ok(trainer.evaluate(self.prompts, &self.config.evaluation)?)
     }
 }

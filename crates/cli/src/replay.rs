@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
-use firebrick_models::{CharTokenizer, FusedOps};
+use firebrick_models::FusedOps;
 use firebrick_trainer::{ReplayReport, RunConfig, plan_of, trainer_of};
 
 use crate::{
@@ -54,8 +54,7 @@ impl DeviceTask for Replay<'_> {
         B: AutodiffBackend + FusedOps,
         B::InnerBackend: FusedOps,
     {
-        let tokenizer = CharTokenizer::new(&self.config.tokenizer.alphabet)?;
-        let mut trainer = trainer_of::<B>(self.config, plan_of(self.config)?, tokenizer, device)?;
+        let mut trainer = trainer_of::<B>(self.config, plan_of(self.config)?, device)?;
         Ok(trainer.replay(self.dump)?)
     }
 }

@@ -1,11 +1,13 @@
 //! A whole run from a config: warm start, evaluation, reinforcement learning, evaluation, model on disk; and its
 //! continuation after it was ended.
 
-use std::{num::NonZeroUsize, time::Instant};
+use std::{num::NonZeroUsize, path::Path, time::Instant};
 
 use burn::tensor::backend::AutodiffBackend;
 use firebrick_core::SeedStream;
-use firebrick_models::{CharTokenizer, Decoder, DecoderConfig, FusedOps, load_safetensors, save_safetensors};
+use firebrick_models::{
+    CharTokenizer, Decoder, DecoderConfig, FusedOps, ModelError, load_safetensors, save_safetensors,
+};
 use firebrick_reward::RandomReward;
 use firebrick_rollout::EmbeddedEngine;
 use serde::Serialize;
@@ -144,7 +146,7 @@ where
     if checkpoint.is_some() {
         start.run.initial_model = None; // the checkpoint's weights take its place
     }
-    let trainer = trainer_of(&start, plan, data.tokenizer.clone(), device)?.with_run_directory(directory);
+    let trainer = trainer_of(&start, plan, device)?.with_run_directory(directory);
     let mut run = Run::new(config, &data, trainer, manifest, options);
     match checkpoint {
         Some((path, _)) => run.trainer.load_state(&path)?,
@@ -154,14 +156,13 @@ where
     run.finish(steps)
 }
 
-/// A trainer with the model of a config: drawn from the seed, or with the weights that the config names.
+/// A trainer with the tokenizer and the model of a config: drawn from the seed, or with the weights that the config names.
 ///
 /// # Errors
 /// When the weights do not fit the model, or the model the tokenizer.
 pub fn trainer_of<B>(
     config: &RunConfig,
     plan: Plan<B>,
-    tokenizer: CharTokenizer,
     device: B::Device,
 ) -> Result<Trainer<B, Decoder<B>>, RunError>
 where
@@ -181,6 +182,7 @@ where
         }
         model = load_safetensors(model, folder.join("model.safetensors"))?;
     }
+    let tokenizer = CharTokenizer::new(&config.tokenizer.alphabet).map_err(RunConfigError::from)?;
     let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone()).with_max_batch_rows(ENGINE_ROWS);
     Ok(Trainer::new(plan, model, tokenizer, engine, device)?)
 }
@@ -210,7 +212,7 @@ where
     let data = RunData::read(config)?;
     let directory = RunDirectory::create(&config.run.directory, config.run.overwrite)?;
     directory.write("config.toml", &toml::to_string(config)?)?;
-    let trainer = trainer_of(config, plan, data.tokenizer.clone(), device)?.with_run_directory(directory);
+    let trainer = trainer_of(config, plan, device)?.with_run_directory(directory);
     let manifest = Manifest::new(0, serde_json::Value::Null, data.digests.clone());
     let mut run = Run::new(config, &data, trainer, manifest, options);
     run.warm_start()?;
@@ -337,11 +339,9 @@ where
             self.manifest.logs = directory.sync_logs()?;
         }
         let trainer = &mut self.trainer;
-        let (config, tokenizer) = (&self.config.model, &self.data.tokenizer);
+        let (config, data) = (self.config, self.data);
         self.store.write::<CheckpointError>(self.manifest.clone(), metric, |folder| {
-            // With these two a checkpoint is a model directory as well.
-            config.save(folder.join("config.json"))?;
-            tokenizer.save(folder.join("tokenizer.json"))?;
+            describe_model(config, data, folder)?; // so a checkpoint is a model directory as well
             trainer.save_state(folder)
         })?;
         self.seconds.checkpoints += clock.elapsed().as_secs_f64();
@@ -357,8 +357,7 @@ where
         std::fs::create_dir_all(&path)
             .map_err(|source| RunDirectoryError::Io { path: path.clone(), source })?;
         save_safetensors(self.trainer.model(), path.join("model.safetensors"))?;
-        self.config.model.save(path.join("config.json"))?;
-        self.data.tokenizer.save(path.join("tokenizer.json"))?;
+        describe_model(self.config, self.data, &path)?;
         let summary = serde_json::json!({
             "steps": self.trainer.steps_done(),
             "warm_start_steps": self.manifest.warm_start_steps,
@@ -379,4 +378,10 @@ where
             seconds: self.seconds,
         })
     }
+}
+
+/// Writes what stands beside the weights in a model directory.
+fn describe_model(config: &RunConfig, data: &RunData, folder: &Path) -> Result<(), ModelError> {
+    config.model.save(folder.join("config.json"))?;
+    data.tokenizer.save(folder.join("tokenizer.json"))
 }
