@@ -7,7 +7,7 @@
 use std::error::Error;
 
 use firebrick_core::{LogProbs, Objective, ResponseContext, ResponseTokens};
-use firebrick_objectives::{Denominator, TapoConfig};
+use firebrick_objectives::{Denominator, ObjectiveConfig};
 
 /// Log-ratios d of the tokens: how much likelier the learner finds each than the policy that sampled it.
 const LOG_RATIOS: [f64; 4] = [0.10, -0.20, 0.30, 0.05];
@@ -19,7 +19,7 @@ const COEFFICIENTS: [f64; 4] = [1.105171, 0.951229, 0.0, 0.0];
 const LOSS: f64 = -1.022020;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let config = TapoConfig::default();
+    let config = ObjectiveConfig::preset("tapo")?;
     config.validate()?;
     let recipe = config.build();
 

@@ -1,6 +1,6 @@
 //! The plug-in that turns rewards into advantages.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, sync::Arc};
 
 use crate::{Requirements, Stateful};
 
@@ -10,16 +10,76 @@ use crate::{Requirements, Stateful};
 pub struct RewardRow {
     /// Group of the row: rows of one prompt share it.
     pub group: usize,
+    /// Id of the prompt, the same each time that the prompt is visited; empty when unknown.
+    pub prompt: Arc<str>,
     /// The reward, or `None` when the row is unscored.
     pub reward: Option<f64>,
     /// Number of policy tokens.
     pub len: usize,
+    /// What is taken off the reward at each policy token (a KL penalty in the reward); empty without one.
+    pub penalties: Vec<f64>,
+    /// Predicted value before each policy token; empty unless required ([`Requirements::values`]).
+    pub values: Vec<f64>,
+    /// Reward of the greedy completion of the prompt, when required ([`Requirements::greedy_baseline`]) and scored.
+    pub greedy_reward: Option<f64>,
 }
 
 impl RewardRow {
     /// A row.
     pub fn new(group: usize, reward: Option<f64>, len: usize) -> Self {
-        Self { group, reward, len }
+        Self {
+            group,
+            prompt: Arc::from(""),
+            reward,
+            len,
+            penalties: Vec::new(),
+            values: Vec::new(),
+            greedy_reward: None,
+        }
+    }
+
+    /// Names the prompt.
+    #[must_use]
+    pub fn with_prompt(mut self, id: impl Into<Arc<str>>) -> Self {
+        self.prompt = id.into();
+        self
+    }
+
+    /// Sets what is taken off the reward at each policy token.
+    #[must_use]
+    pub fn with_penalties(mut self, penalties: Vec<f64>) -> Self {
+        self.penalties = penalties;
+        self
+    }
+
+    /// Sets the predicted values.
+    #[must_use]
+    pub fn with_values(mut self, values: Vec<f64>) -> Self {
+        self.values = values;
+        self
+    }
+
+    /// Sets the reward of the greedy completion.
+    #[must_use]
+    pub fn with_greedy_reward(mut self, reward: Option<f64>) -> Self {
+        self.greedy_reward = reward;
+        self
+    }
+
+    /// The reward less all penalties: what an estimator of one number per response starts from.
+    pub fn penalized_reward(&self) -> Option<f64> {
+        self.reward.map(|reward| reward - self.penalties.iter().sum::<f64>())
+    }
+
+    /// One reward per policy token: the outcome at the last, less each token's penalty. `None` when unscored.
+    pub fn token_rewards(&self) -> Option<Vec<f64>> {
+        let reward = self.reward?;
+        let mut tokens: Vec<f64> =
+            (0..self.len).map(|index| -self.penalties.get(index).copied().unwrap_or(0.0)).collect();
+        if let Some(last) = tokens.last_mut() {
+            *last += reward;
+        }
+        Some(tokens)
     }
 }
 
@@ -60,10 +120,19 @@ pub enum Advantage {
 }
 
 /// Advantages of a rollout batch, row by row.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Advantages {
     /// One entry per row of the reward batch.
     pub rows: Vec<Advantage>,
+    /// What the critic is trained towards at each policy token, row by row; empty without a critic.
+    pub returns: Vec<Vec<f64>>,
+}
+
+impl From<Vec<Advantage>> for Advantages {
+    /// Advantages without a critic.
+    fn from(rows: Vec<Advantage>) -> Self {
+        Self { rows, returns: Vec::new() }
+    }
 }
 
 /// Turns the rewards of a rollout batch into advantages.
@@ -117,6 +186,18 @@ pub enum AdvantageError {
         group: usize,
         /// The reward.
         reward: f64,
+    },
+    /// A row lacks what the estimator requires.
+    #[error("row {row} (group {group}): {estimator} needs {missing}")]
+    Missing {
+        /// Index of the row.
+        row: usize,
+        /// Its group.
+        group: usize,
+        /// What is not there.
+        missing: &'static str,
+        /// Name of the estimator.
+        estimator: &'static str,
     },
     /// A group has too few rows.
     #[error("group {group} has {found} rows; {estimator} needs at least {needed}")]

@@ -18,6 +18,8 @@ pub enum Binding {
     OuterLow,
     /// The outer upper bound (dual clip).
     OuterHigh,
+    /// The token was dropped for another reason than its weight: a divergence, a covariance, its whole response.
+    Dropped,
 }
 
 /// What a gate makes of one token.

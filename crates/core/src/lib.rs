@@ -15,6 +15,7 @@
 //!   policy that sampled and the policy that learns is weighed, how far it may go at each position, and what happens
 //!   at the bound. They work in `f64` on the policy tokens of one response ([`ResponseTokens`]): no padding, no mask,
 //!   no device, no denominator.
+//! * [`RolloutCorrection`] weighs or rejects what the trainer's own log-probs show to be sampled from another policy.
 //! * [`CausalLm`] (feature `burn`) is what a language model must offer; [`Tokenizer`] what a tokenizer must.
 //!
 //! The crate holds words and contracts only: no algorithm, no input or output. Everything that a part needs beyond its
@@ -24,6 +25,7 @@
 
 mod advantage;
 mod completion;
+mod correction;
 mod estimator;
 mod gate;
 #[cfg(feature = "burn")]
@@ -45,6 +47,7 @@ mod verifier;
 
 pub use advantage::{Advantage, AdvantageError, AdvantageEstimator, Advantages, RewardBatch, RewardRow};
 pub use completion::{Completion, CompletionError, FinishReason, Group, GroupRow, TokenId, TokenRole};
+pub use correction::{Corrected, RolloutCorrection};
 pub use estimator::ImportanceEstimator;
 pub use gate::{Binding, Gate, Gated};
 #[cfg(feature = "burn")]
@@ -54,7 +57,7 @@ pub use objective::{Objective, ResponseTerms};
 pub use policy::{Anchor, Behaviour, Current, LogProbs, PolicyKind, Proximal, Reference};
 pub use prompt::{Message, Prompt};
 pub use requirements::Requirements;
-pub use response::{LOG_RATIO_LIMIT, OptimizerBatch, ResponseContext, ResponseError, ResponseTokens};
+pub use response::{LOG_RATIO_LIMIT, OptimizerBatch, ResponseContext, ResponseError, ResponseTokens, TopK};
 pub use rollout::{GenerationRequest, PolicyRef, RolloutEngine, RolloutError};
 pub use sampling::{SamplingError, SamplingSpec};
 pub use schedule::{Bounds, ClipSchedule};

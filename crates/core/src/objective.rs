@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::{Binding, Requirements, ResponseTokens, Stateful};
+use crate::{Binding, Bounds, Requirements, ResponseContext, ResponseTokens, Stateful};
 
 /// What an objective makes of one response: one entry per policy token.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -14,6 +14,8 @@ pub struct ResponseTerms {
     pub coefficients: Vec<f64>,
     /// Importance weights in log space, for diagnostics; empty when the objective has none.
     pub log_weights: Vec<f64>,
+    /// The window of each weight, for diagnostics; empty when the objective has none.
+    pub windows: Vec<Bounds>,
     /// Which bound acted on each token.
     pub bindings: Vec<Binding>,
     /// Unweighted sum over tokens of the KL term's estimate (nats); zero without one.
@@ -29,6 +31,12 @@ pub trait Objective: Debug + Send + Sync {
     /// (the trainer's one denominator is already in it).
     fn evaluate(&self, response: &ResponseTokens<'_>, weight: f64) -> ResponseTerms;
 
+    /// How many of a response's policy tokens enter the denominator: all of them, unless a part leaves tokens out of it by
+    /// explicit choice. It must not depend on the current policy, since the denominator is fixed before the batch is split.
+    fn counted_tokens(&self, response: &ResponseContext) -> usize {
+        response.len()
+    }
+
     /// What the objective needs beyond the behaviour policy's log-probs.
     fn requirements(&self) -> Requirements {
         Requirements::default()
@@ -43,6 +51,9 @@ pub trait Objective: Debug + Send + Sync {
 impl<T: Objective + ?Sized> Objective for Box<T> {
     fn evaluate(&self, response: &ResponseTokens<'_>, weight: f64) -> ResponseTerms {
         (**self).evaluate(response, weight)
+    }
+    fn counted_tokens(&self, response: &ResponseContext) -> usize {
+        (**self).counted_tokens(response)
     }
     fn requirements(&self) -> Requirements {
         (**self).requirements()

@@ -1,6 +1,6 @@
 //! The view that objectives have of a response: its policy tokens, as slices.
 
-use crate::{Anchor, Behaviour, Current, LogProbs, PolicyKind, Proximal, Reference};
+use crate::{Anchor, Behaviour, Current, LogProbs, PolicyKind, Proximal, Reference, TokenId};
 
 /// Token log-ratios are clamped to ± this many nats before they are exponentiated; a token beyond it gets no gradient.
 pub const LOG_RATIO_LIMIT: f64 = 20.0;
@@ -15,9 +15,25 @@ pub struct ResponseContext {
     proximal: Option<LogProbs<Proximal>>,
     reference: Option<LogProbs<Reference>>,
     advantages: Vec<f64>,
+    top_k: Option<TopK>,
+    version_gaps: Vec<u64>,
+    index: usize,
     group: usize,
     seed: u64,
     max_response_len: usize,
+}
+
+/// The most likely tokens of a policy at each policy token of a response.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TopK {
+    /// How many per position, K.
+    pub k: usize,
+    /// Token ids, K per policy token, position after position.
+    pub tokens: Vec<TokenId>,
+    /// Their log-probs (nats), in the same order.
+    pub log_probs: Vec<f64>,
+    /// Whether the sampled token is among the K, per policy token.
+    pub holds_sampled: Vec<bool>,
 }
 
 impl ResponseContext {
@@ -36,6 +52,9 @@ impl ResponseContext {
             proximal: None,
             reference: None,
             advantages,
+            top_k: None,
+            version_gaps: Vec::new(),
+            index: 0,
             group: 0,
             seed: 0,
             max_response_len: len,
@@ -46,11 +65,51 @@ impl ResponseContext {
     ///
     /// # Errors
     /// When the number of tokens differs.
-    pub fn anchored_at_proximal(mut self, proximal: LogProbs<Proximal>) -> Result<Self, ResponseError> {
+    pub fn anchored_at_proximal(self, proximal: LogProbs<Proximal>) -> Result<Self, ResponseError> {
+        let mut context = self.with_proximal(proximal)?;
+        context.anchor = Anchor::Proximal;
+        Ok(context)
+    }
+
+    /// Adds the proximal policy's log-probs and leaves the ratio anchored where it is.
+    ///
+    /// # Errors
+    /// When the number of tokens differs.
+    pub fn with_proximal(mut self, proximal: LogProbs<Proximal>) -> Result<Self, ResponseError> {
         self.check(&proximal)?;
         self.proximal = Some(proximal);
-        self.anchor = Anchor::Proximal;
         Ok(self)
+    }
+
+    /// Adds the behaviour policy's most likely tokens.
+    ///
+    /// # Errors
+    /// When there are not K tokens and log-probs for every policy token.
+    pub fn with_top_k(mut self, top_k: TopK) -> Result<Self, ResponseError> {
+        let expected = self.len() * top_k.k;
+        check_len("top-K tokens", top_k.tokens.len(), expected)?;
+        check_len("top-K log-probs", top_k.log_probs.len(), expected)?;
+        check_len("top-K membership", top_k.holds_sampled.len(), self.len())?;
+        self.top_k = Some(top_k);
+        Ok(self)
+    }
+
+    /// Adds how many optimizer steps lie between the policy that sampled each token and the learner. A batch that is
+    /// trained on at once has none, which counts as zero everywhere.
+    ///
+    /// # Errors
+    /// When the number of tokens differs.
+    pub fn with_version_gaps(mut self, gaps: Vec<u64>) -> Result<Self, ResponseError> {
+        check_len("version gaps", gaps.len(), self.len())?;
+        self.version_gaps = gaps;
+        Ok(self)
+    }
+
+    /// Numbers the response within its rollout batch.
+    #[must_use]
+    pub fn with_index(mut self, index: usize) -> Self {
+        self.index = index;
+        self
     }
 
     /// Adds the reference policy's log-probs.
@@ -111,6 +170,26 @@ impl ResponseContext {
         self.behaviour.values()
     }
 
+    /// Log-probs of the learner at the start of the rollout batch, when the composition requires them.
+    pub fn proximal(&self) -> Option<&[f64]> {
+        self.proximal.as_ref().map(LogProbs::values)
+    }
+
+    /// The behaviour policy's most likely tokens, when the composition requires them.
+    pub fn top_k(&self) -> Option<&TopK> {
+        self.top_k.as_ref()
+    }
+
+    /// Optimizer steps between the policy that sampled token `index` and the learner.
+    pub fn version_gap(&self, index: usize) -> u64 {
+        self.version_gaps.get(index).copied().unwrap_or(0)
+    }
+
+    /// Number of the response within its rollout batch: what a part that was shown the whole batch knows it by.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
     /// Log-probs of the reference policy, when the composition requires them.
     pub fn reference(&self) -> Option<&[f64]> {
         self.reference.as_ref().map(LogProbs::values)
@@ -146,6 +225,9 @@ pub struct ResponseTokens<'a> {
     context: &'a ResponseContext,
     current: &'a LogProbs<Current>,
     log_ratios: Vec<f64>,
+    entropies: Option<&'a [f64]>,
+    top_k: Option<&'a [f64]>,
+    positions: Option<Vec<f64>>,
 }
 
 impl<'a> ResponseTokens<'a> {
@@ -161,7 +243,54 @@ impl<'a> ResponseTokens<'a> {
             .zip(context.anchor())
             .map(|(current, anchor)| (current - anchor).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
             .collect();
-        Ok(Self { context, current, log_ratios })
+        Ok(Self { context, current, log_ratios, entropies: None, top_k: None, positions: None })
+    }
+
+    /// Adds the current policy's entropies (nats), one per policy token.
+    ///
+    /// # Errors
+    /// When the number of tokens differs.
+    pub fn with_entropies(mut self, entropies: &'a [f64]) -> Result<Self, ResponseError> {
+        check_len("entropies", entropies.len(), self.len())?;
+        self.entropies = Some(entropies);
+        Ok(self)
+    }
+
+    /// Adds the current policy's log-probs of the behaviour policy's most likely tokens, in the order of
+    /// [`ResponseContext::top_k`].
+    ///
+    /// # Errors
+    /// When their number differs, or the context has no such tokens.
+    pub fn with_top_k(mut self, log_probs: &'a [f64]) -> Result<Self, ResponseError> {
+        let expected = self.context.top_k().map_or(0, |top_k| top_k.log_probs.len());
+        check_len("current top-K log-probs", log_probs.len(), expected)?;
+        self.top_k = Some(log_probs);
+        Ok(self)
+    }
+
+    /// The same response with other positions for the parts that depend on them.
+    ///
+    /// # Errors
+    /// When the number of tokens differs.
+    pub fn at_positions(mut self, positions: Vec<f64>) -> Result<Self, ResponseError> {
+        check_len("positions", positions.len(), self.len())?;
+        self.positions = Some(positions);
+        Ok(self)
+    }
+
+    /// Position t of token `index`: its 1-based rank among the policy tokens, unless others were set.
+    pub fn position(&self, index: usize) -> f64 {
+        self.positions.as_ref().map_or((index + 1) as f64, |positions| positions[index])
+    }
+
+    /// Entropies of the current policy (nats), when the composition requires them.
+    pub fn entropies(&self) -> Option<&'a [f64]> {
+        self.entropies
+    }
+
+    /// The current policy's log-probs of the behaviour policy's most likely tokens, when the composition requires them.
+    pub fn top_k(&self) -> Option<&'a [f64]> {
+        self.top_k
     }
 
     /// Number of policy tokens, L.

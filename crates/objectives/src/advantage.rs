@@ -41,6 +41,11 @@ impl AdvantageConfig {
         }
     }
 
+    /// Whether the advantage may differ from token to token of a response.
+    pub fn is_per_token(&self) -> bool {
+        false
+    }
+
     /// The estimator.
     pub fn build(&self) -> Box<dyn AdvantageEstimator> {
         match *self {

@@ -1,34 +1,36 @@
 //! An objective put together from its parts.
 
 use firebrick_core::{
-    Bounds, ClipSchedule, Gate, Gated, ImportanceEstimator, LOG_RATIO_LIMIT, Objective, Requirements,
-    ResponseTerms, ResponseTokens, Stateful,
+    Binding, Bounds, ClipSchedule, Corrected, Gate, Gated, ImportanceEstimator, LOG_RATIO_LIMIT, Objective,
+    Requirements, ResponseContext, ResponseTerms, ResponseTokens, RolloutCorrection, Stateful,
 };
 
 use crate::KlTerm;
 
-/// An objective made of an importance estimator, a clip schedule and a gate, with an optional KL penalty.
+/// An objective made of an importance estimator, a clip schedule and a gate, with an optional KL penalty and an optional
+/// rollout correction.
 ///
 /// ```text
 /// log w    = estimator(d)                            clamped to ± LOG_RATIO_LIMIT
-/// J, slope = gate(log w, schedule)
+/// J, slope = gate(log w, schedule)                   both times the correction's weight, zero where it rejects
 /// loss     = −a Σ_t J_t + a β Σ_t k(u_t)
 /// coefficient = pull_back(a · slope) − a β k′(u)     zero for a token whose own log-ratio is saturated
 /// ```
 ///
 /// a is the aggregation weight of the response's tokens. The parts may be concrete types or `Box<dyn …>`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Composed<E, S, G> {
     estimator: E,
     schedule: S,
     gate: G,
     kl: Option<KlTerm>,
+    correction: Option<Box<dyn RolloutCorrection>>,
 }
 
 impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Composed<E, S, G> {
     /// Composes an objective.
     pub fn new(estimator: E, schedule: S, gate: G) -> Self {
-        Self { estimator, schedule, gate, kl: None }
+        Self { estimator, schedule, gate, kl: None, correction: None }
     }
 
     /// Sets or removes the KL penalty. With one, the objective requires reference log-probs.
@@ -36,6 +38,22 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Composed<E, S, G> {
     pub fn with_kl(mut self, kl: impl Into<Option<KlTerm>>) -> Self {
         self.kl = kl.into();
         self
+    }
+
+    /// Sets or removes the correction from the policy that sampled to the proximal policy. It multiplies what the gate
+    /// returns, value and gradient, before the estimator's pull-back; the KL penalty is left alone.
+    #[must_use]
+    pub fn with_correction(mut self, correction: Option<Box<dyn RolloutCorrection>>) -> Self {
+        self.correction = correction;
+        self
+    }
+
+    /// What the correction makes of each token; `None` without one.
+    fn corrected(&self, response: &ResponseContext) -> Option<Vec<Corrected>> {
+        let correction = self.correction.as_ref()?;
+        let mut out = vec![Corrected::default(); response.len()];
+        correction.correct(response, &mut out);
+        Some(out)
     }
 
     /// The importance estimator.
@@ -69,6 +87,16 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         self.schedule.bounds(response, &mut bounds);
         let mut gated = vec![Gated::default(); len];
         self.gate.gate(response, &log_weights, &bounds, &mut gated);
+        if let Some(corrected) = self.corrected(response.context()) {
+            for (token, Corrected { weight, keep }) in gated.iter_mut().zip(corrected) {
+                if keep {
+                    token.value *= weight;
+                    token.slope *= weight;
+                } else {
+                    *token = Gated { binding: Binding::Dropped, ..Gated::default() };
+                }
+            }
+        }
 
         let upstream: Vec<f64> = gated
             .iter()
@@ -88,47 +116,61 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         let mut loss = -weight * gated.iter().map(|token| token.value).sum::<f64>();
 
         let mut kl_sum = 0.0;
-        if let Some(KlTerm { estimator, coefficient }) = self.kl {
+        if let Some(kl) = &self.kl {
             let reference =
                 response.context().reference().expect("a KL penalty requires reference log-probs");
+            let mut penalty = 0.0;
             for (index, (current, reference)) in response.current().iter().zip(reference).enumerate() {
-                let log_ratio = current - reference;
-                kl_sum += estimator.value(log_ratio);
-                coefficients[index] -= weight * coefficient * estimator.derivative(log_ratio);
+                let to_reference = current - reference;
+                kl_sum += kl.estimator.value(to_reference);
+                let (value, derivative) = kl.token(to_reference, response.log_ratios()[index]);
+                penalty += value;
+                coefficients[index] -= weight * derivative;
             }
-            loss += weight * coefficient * kl_sum;
+            loss += weight * penalty;
         }
         let bindings = gated.iter().map(|token| token.binding).collect();
-        ResponseTerms { loss, coefficients, log_weights, bindings, kl_sum }
+        ResponseTerms { loss, coefficients, log_weights, windows: bounds, bindings, kl_sum }
+    }
+
+    fn counted_tokens(&self, response: &ResponseContext) -> usize {
+        match self.correction.as_ref().filter(|correction| correction.shrinks_denominator()) {
+            Some(_) => self.corrected(response).into_iter().flatten().filter(|token| token.keep).count(),
+            None => response.len(),
+        }
     }
 
     fn requirements(&self) -> Requirements {
+        let correction = self.correction.as_ref().map(|part| part.requirements()).unwrap_or_default();
         let kl = Requirements { reference_log_probs: self.kl.is_some(), ..Requirements::default() };
         self.estimator
             .requirements()
             .union(self.schedule.requirements())
             .union(self.gate.requirements())
             .union(kl)
+            .union(correction)
     }
 
     fn stateful_parts(&mut self) -> Vec<(&'static str, &mut dyn Stateful)> {
         let estimator = self.estimator.stateful().map(|part| ("estimator", part));
         let schedule = self.schedule.stateful().map(|part| ("schedule", part));
         let gate = self.gate.stateful().map(|part| ("gate", part));
-        estimator.into_iter().chain(schedule).chain(gate).collect()
+        let correction = self.correction.as_mut().and_then(|part| part.stateful());
+        let correction = correction.map(|part| ("correction", part));
+        estimator.into_iter().chain(schedule).chain(gate).chain(correction).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::{Binding, StateError};
+    use firebrick_core::StateError;
     use firebrick_testkit::{TestResponse, assert_all_close, assert_close, check_objective};
 
     use super::*;
     use crate::{ConstantClip, KlEstimator, PpoMin, SequenceMean, TokenRatio};
 
     const CLIP: ConstantClip = ConstantClip { low: 0.2, high: 0.2 };
-    const KL: KlTerm = KlTerm { estimator: KlEstimator::K3, coefficient: 0.5 };
+    const COEFFICIENT: f64 = 0.5;
 
     #[test]
     fn boxed_parts_give_the_same_terms() {
@@ -154,7 +196,8 @@ mod tests {
     fn the_kl_penalty_enters_loss_and_coefficients_with_the_same_weight() {
         let response =
             TestResponse::new(&[-1.0, -1.0], &[-1.0, -1.0], &[0.0, 0.0]).with_reference(&[-1.5, -1.0]);
-        let objective = Composed::new(TokenRatio, CLIP, PpoMin::default()).with_kl(KL);
+        let objective = Composed::new(TokenRatio, CLIP, PpoMin::default())
+            .with_kl(KlTerm::new(KlEstimator::K3, COEFFICIENT));
         assert!(objective.requirements().reference_log_probs);
         let terms = objective.evaluate(&response.tokens(), 0.25);
         assert_close(terms.kl_sum, 0.106_530_659_7, 1e-9, "kl_sum");
@@ -166,7 +209,8 @@ mod tests {
     #[test]
     fn the_kl_penalty_of_a_saturated_token_keeps_its_gradient() {
         let response = TestResponse::new(&[-30.0], &[-1.0], &[1.0]).with_reference(&[-1.5]);
-        let objective = Composed::new(TokenRatio, CLIP, PpoMin::default()).with_kl(KL);
+        let objective = Composed::new(TokenRatio, CLIP, PpoMin::default())
+            .with_kl(KlTerm::new(KlEstimator::K3, COEFFICIENT));
         let terms = objective.evaluate(&response.tokens(), 1.0);
         assert_all_close(&terms.coefficients, &[-0.5 * 0.393_469_340_3], 1e-9, "coefficients");
     }
@@ -175,7 +219,10 @@ mod tests {
     fn without_a_penalty_no_reference_is_asked_for() {
         let objective = Composed::new(TokenRatio, CLIP, PpoMin::default());
         assert_eq!(objective.requirements(), Requirements::default());
-        assert_eq!(objective.with_kl(KL).with_kl(None).requirements(), Requirements::default());
+        assert_eq!(
+            objective.with_kl(KlTerm::new(KlEstimator::K3, COEFFICIENT)).with_kl(None).requirements(),
+            Requirements::default()
+        );
     }
 
     #[test]
@@ -228,7 +275,10 @@ mod tests {
 
     #[test]
     fn keeps_the_contract() {
-        check_objective(Composed::new(TokenRatio, CLIP, PpoMin::default()).with_kl(KL));
+        check_objective(
+            Composed::new(TokenRatio, CLIP, PpoMin::default())
+                .with_kl(KlTerm::new(KlEstimator::K3, COEFFICIENT)),
+        );
         check_objective(Composed::new(SequenceMean::default(), CLIP, PpoMin::default()));
     }
 }

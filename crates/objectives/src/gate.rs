@@ -4,7 +4,6 @@ mod hard_mask;
 mod ppo_min;
 
 pub use hard_mask::{HardMask, MaskedValue};
-pub(crate) use ppo_min::validate_dual_clip;
 pub use ppo_min::{OuterBounds, PpoMin};
 
 use firebrick_core::Gate;
@@ -24,6 +23,19 @@ pub enum GateConfig {
 }
 
 impl GateConfig {
+    /// Its `type`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::PpoMin(_) => "ppo_min",
+            Self::HardMask(_) => "hard_mask",
+        }
+    }
+
+    /// Whether it is defined for one advantage per response only.
+    pub(crate) fn needs_one_advantage(&self) -> bool {
+        false
+    }
+
     /// Checks the numbers.
     ///
     /// # Errors

@@ -23,6 +23,8 @@ pub enum KlEstimator {
     /// exp(−u) − 1 + u. Unbiased in value and never negative; its gradient is not that of the reverse KL
     /// divergence.
     K3,
+    /// |u|. An upper bound in expectation; its gradient is the sign of u, zero at u = 0.
+    Abs,
 }
 
 impl KlEstimator {
@@ -34,6 +36,7 @@ impl KlEstimator {
             Self::K2 => u * u / 2.0,
             // exp_m1 keeps the digits that exp(−u) − 1 would lose near u = 0.
             Self::K3 => (-u).exp_m1() + u,
+            Self::Abs => u.abs(),
         }
     }
 
@@ -46,22 +49,94 @@ impl KlEstimator {
             Self::K1 => 1.0,
             Self::K2 => log_ratio,
             Self::K3 => -(-log_ratio).exp_m1(),
+            Self::Abs if log_ratio == 0.0 => 0.0,
+            Self::Abs => log_ratio.signum(),
         }
     }
 }
 
-/// A KL penalty in the loss: loss += a · coefficient · Σ_t k(u_t), with the aggregation weight a of the
-/// objective.
+/// Where a KL penalty enters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlPlacement {
+    /// In the loss, with a gradient.
+    #[default]
+    Loss,
+    /// Taken off the reward of each token, on the anchor's log-probs, before advantages are formed. It has no gradient.
+    Reward,
+}
+
+/// A KL penalty.
+///
+/// ```text
+/// loss   += a · coefficient · Σ_t k(u_t)            placement `Loss`; a is the aggregation weight
+/// ρ_t    -= coefficient · k(u_t)                    placement `Reward`; u compares the anchor with the reference
+/// ```
+///
+/// A straight-through penalty in the loss has the value of its estimator and the gradient of k2, whose expectation
+/// on-policy is the gradient of the reverse KL divergence. A weighted one is multiplied by the token's importance ratio,
+/// which is differentiated too, so that its expectation is right off-policy.
+///
+/// *Reference*: straight-through: verl's `k1+` and `k3+`; weighted: DeepSeek-AI, "DeepSeek-V3.2", 2025, arXiv:2512.02556.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlTerm {
     /// How the divergence is estimated.
     pub estimator: KlEstimator,
-    /// Coefficient β.
+    /// Coefficient β; zero switches the penalty off.
     pub coefficient: f64,
+    /// Where the penalty enters; default the loss.
+    #[serde(default)]
+    pub placement: KlPlacement,
+    /// Whether the gradient is that of k2 whatever the estimator.
+    #[serde(default)]
+    pub straight_through: bool,
+    /// Whether the penalty is multiplied by the token's importance ratio.
+    #[serde(default)]
+    pub weighted: bool,
 }
 
 impl KlTerm {
+    /// A penalty in the loss with the estimator's own gradient.
+    pub fn new(estimator: KlEstimator, coefficient: f64) -> Self {
+        Self {
+            estimator,
+            coefficient,
+            placement: KlPlacement::Loss,
+            straight_through: false,
+            weighted: false,
+        }
+    }
+
+    /// Whether it acts, and in the loss.
+    pub fn is_in_loss(&self) -> bool {
+        self.coefficient != 0.0 && self.placement == KlPlacement::Loss
+    }
+
+    /// Whether it acts, and in the reward.
+    pub fn is_in_reward(&self) -> bool {
+        self.coefficient != 0.0 && self.placement == KlPlacement::Reward
+    }
+
+    /// The penalty of one token in the loss, and its derivative with respect to log π_θ: `to_reference` is
+    /// log π_θ − log π_ref, `log_ratio` the token's log-ratio to the anchor (nats).
+    pub fn token(&self, to_reference: f64, log_ratio: f64) -> (f64, f64) {
+        let estimate = self.estimator.value(to_reference);
+        let gradient =
+            if self.straight_through { KlEstimator::K2 } else { self.estimator }.derivative(to_reference);
+        if !self.weighted {
+            return (self.coefficient * estimate, self.coefficient * gradient);
+        }
+        let ratio = self.coefficient * log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp();
+        let saturated = log_ratio.abs() >= LOG_RATIO_LIMIT;
+        (ratio * estimate, ratio * if saturated { gradient } else { gradient + estimate })
+    }
+
+    /// What is taken off the reward of one token: `to_reference` is log π_anchor − log π_ref.
+    pub fn penalty(&self, to_reference: f64) -> f64 {
+        self.coefficient * self.estimator.value(to_reference)
+    }
+
     /// Checks the numbers.
     ///
     /// # Errors
@@ -77,13 +152,13 @@ mod tests {
 
     use super::*;
 
-    const ALL: [KlEstimator; 3] = [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3];
+    const ALL: [KlEstimator; 4] = [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3, KlEstimator::Abs];
 
     /// u = 0.5: exp(−0.5) − 1 + 0.5 = 0.106531, 1 − exp(−0.5) = 0.393469.
     #[test]
     fn the_estimates_and_their_derivatives_are_those_worked_by_hand() {
         let found = ALL.map(|kl| (kl.value(0.5), kl.derivative(0.5)));
-        let expected = [(0.5, 1.0), (0.125, 0.5), (0.106_530_659_7, 0.393_469_340_3)];
+        let expected = [(0.5, 1.0), (0.125, 0.5), (0.106_530_659_7, 0.393_469_340_3), (0.5, 1.0)];
         for (found, expected) in found.iter().zip(expected) {
             assert_close(found.0, expected.0, 1e-9, "value");
             assert_close(found.1, expected.1, 1e-9, "derivative");
@@ -112,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_negative_coefficient_is_refused() {
-        let error = KlTerm { estimator: KlEstimator::K3, coefficient: -0.1 }.validate().unwrap_err();
+        let error = KlTerm::new(KlEstimator::K3, -0.1).validate().unwrap_err();
         assert_eq!(error.to_string(), "coefficient = -0.1: allowed is a finite number >= 0");
     }
 }

@@ -9,9 +9,8 @@
 //! | gate | what happens outside the window | [`PpoMin`], [`HardMask`] |
 //!
 //! With an [`Aggregation`] and an advantage estimator ([`GroupNormalized`]) they are a [`Recipe`]. The named
-//! recipes of the field are configs with the papers' numbers as defaults ([`ObjectiveConfig`]): GRPO, DAPO,
-//! GSPO, TAPO, PNPO. [`ComposedConfig`] puts any parts together; parts from other crates join through
-//! [`Composed`] itself.
+//! recipes of the field are presets with the papers' numbers ([`Preset`]), chosen and changed through
+//! [`ObjectiveConfig`]; parts from other crates join through [`Composed`] itself.
 //!
 //! ```
 //! use firebrick_core::{LogProbs, Objective, ResponseContext, ResponseTokens};
@@ -38,6 +37,7 @@ mod advantage;
 mod aggregation;
 mod composed;
 mod config_error;
+mod correction;
 mod estimator;
 mod gate;
 mod kl;
@@ -45,17 +45,20 @@ mod objective_config;
 mod preset;
 mod recipe;
 mod schedule;
+mod value_loss;
 
 pub use advantage::{AdvantageConfig, EpsPlacement, GroupNormalized, StdSpec};
 pub use aggregation::{Aggregation, Denominator, EmptyBatch};
 pub use composed::Composed;
 pub use config_error::ConfigError;
+pub use correction::CorrectionConfig;
 pub use estimator::{EstimatorConfig, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, TokenRatio};
 pub use gate::{GateConfig, HardMask, MaskedValue, OuterBounds, PpoMin};
-pub use kl::{KlEstimator, KlTerm};
-pub use objective_config::ObjectiveConfig;
-pub use preset::{ComposedConfig, DapoConfig, GrpoConfig, GspoConfig, PnpoConfig, TapoConfig};
+pub use kl::{KlEstimator, KlPlacement, KlTerm};
+pub use objective_config::{ObjectiveConfig, Parts};
+pub use preset::Preset;
 pub use recipe::Recipe;
 pub use schedule::{
     ConstantClip, Horizon, IntervalForm, InverseSqrtClip, ScheduleConfig, SqrtRatioClip, WindowSpace,
 };
+pub use value_loss::{ValueLoss, ValueTerms};

@@ -1,75 +1,213 @@
-//! The choice among recipes.
+//! A policy objective as configuration.
 
-use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+use firebrick_core::{Anchor, ClipSchedule, Gate, ImportanceEstimator};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use toml::{Table, Value};
 
 use crate::{
-    ComposedConfig, ConfigError, DapoConfig, GrpoConfig, GspoConfig, PnpoConfig, Recipe, TapoConfig,
+    AdvantageConfig, Aggregation, Composed, ConfigError, CorrectionConfig, EstimatorConfig, GateConfig,
+    KlTerm, Preset, Recipe, ScheduleConfig, ValueLoss,
+    config_error::{require, require_width},
+    preset::NAMES,
 };
 
-/// A recipe, chosen by `type`. Unknown keys are refused.
+/// A policy objective: a preset, chosen by `type`, and every part that it is made of.
+///
+/// In a config a `type` alone is the published objective. Single keys of a part, whole parts, or both change it: a table
+/// that names its own `type` replaces the preset's part, one that does not changes single keys. Unknown keys are refused.
+/// The type `composed` starts from nothing and names every part.
 ///
 /// ```
-/// use firebrick_objectives::{ConfigError, ObjectiveConfig};
+/// use firebrick_objectives::ObjectiveConfig;
 ///
-/// let config: ObjectiveConfig = toml::from_str(r#"
-///     type = "tapo"
-///     eps_max = 0.3
-///     aggregation = { type = "token_mean" }
-/// "#)?;
+/// let config: ObjectiveConfig = r#"
+///     type = "dapo"
+///     schedule.high = 0.3
+///     advantage = { type = "group_centered" }
+/// "#
+/// .parse()?;
 /// config.validate()?;
 /// let recipe = config.build();
 ///
-/// let wrong: ObjectiveConfig = toml::from_str("type = 'grpo'\nclip_low = -0.2")?;
+/// let wrong: ObjectiveConfig = "type = 'dapo'\nschedule.low = -0.2".parse()?;
 /// assert_eq!(
 ///     wrong.validate().unwrap_err().to_string(),
-///     "clip_low = -0.2: allowed is a finite number >= 0"
+///     "schedule.low = -0.2: allowed is a finite number >= 0"
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub enum ObjectiveConfig {
-    /// Group relative policy optimization.
-    Grpo(GrpoConfig),
-    /// Decoupled clip and dynamic sampling policy optimization.
-    Dapo(DapoConfig),
-    /// Group sequence policy optimization.
-    Gspo(GspoConfig),
-    /// Prefix mean with a window that narrows as 1/√t.
-    Tapo(TapoConfig),
-    /// Prefix mean with a sign-free mask that widens as √(L/t) towards the beginning.
-    Pnpo(PnpoConfig),
-    /// Any parts of this crate together.
-    Composed(ComposedConfig),
+pub struct ObjectiveConfig {
+    /// The preset that the parts started from, or `composed`.
+    pub r#type: String,
+    /// The parts.
+    #[serde(flatten)]
+    pub parts: Parts,
+}
+
+/// The parts of an objective and what surrounds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parts {
+    /// Which policy the ratio compares the current one with; default the one that sampled the tokens.
+    #[serde(default)]
+    pub anchor: Anchor,
+    /// Coefficient of the entropy bonus (the loss falls by coefficient · entropy in nats, per token); default none.
+    #[serde(default)]
+    pub entropy_coefficient: f64,
+    /// How the gap between the policies is weighed.
+    pub estimator: EstimatorConfig,
+    /// How far a weight may go at each position.
+    pub schedule: ScheduleConfig,
+    /// What happens at a bound.
+    pub gate: GateConfig,
+    /// How token contributions are averaged.
+    pub aggregation: Aggregation,
+    /// How rewards become advantages.
+    pub advantage: AdvantageConfig,
+    /// KL penalty towards the reference policy; default none. A coefficient of zero switches a preset's off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kl: Option<KlTerm>,
+    /// Correction from the policy that sampled to the proximal policy; default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correction: Option<CorrectionConfig>,
+    /// Loss of the critic, for advantages that need one; default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_loss: Option<ValueLoss>,
 }
 
 impl ObjectiveConfig {
-    /// Checks the numbers.
+    /// The preset of this name, as published.
+    ///
+    /// # Errors
+    /// When there is no such preset, or it has keys without a default.
+    pub fn preset(name: &str) -> Result<Self, toml::de::Error> {
+        Self::deserialize(Value::Table(Table::from_iter([("type".to_owned(), Value::from(name))])))
+    }
+
+    /// Checks the numbers, and the parts against each other.
     ///
     /// # Errors
     /// Names the first key that is out of range, its value and what is allowed.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        match self {
-            Self::Grpo(config) => config.validate(),
-            Self::Dapo(config) => config.validate(),
-            Self::Gspo(config) => config.validate(),
-            Self::Tapo(config) => config.validate(),
-            Self::Pnpo(config) => config.validate(),
-            Self::Composed(config) => config.validate(),
+        let Parts { estimator, schedule, gate, aggregation, advantage, kl, correction, value_loss, .. } =
+            &self.parts;
+        require_width("entropy_coefficient", self.parts.entropy_coefficient)?;
+        estimator.validate().map_err(|error| error.within("estimator"))?;
+        schedule.validate().map_err(|error| error.within("schedule"))?;
+        gate.validate().map_err(|error| error.within("gate"))?;
+        aggregation.validate().map_err(|error| error.within("aggregation"))?;
+        advantage.validate().map_err(|error| error.within("advantage"))?;
+        kl.as_ref().map_or(Ok(()), KlTerm::validate).map_err(|error| error.within("kl"))?;
+        correction
+            .as_ref()
+            .map_or(Ok(()), CorrectionConfig::validate)
+            .map_err(|error| error.within("correction"))?;
+        value_loss
+            .as_ref()
+            .map_or(Ok(()), ValueLoss::validate)
+            .map_err(|error| error.within("value_loss"))?;
+        self.validate_routes()?;
+        if let Some(correction) = correction {
+            let behaviour = self.parts.anchor == Anchor::Behaviour;
+            correction.validate_anchor(behaviour)?;
         }
+        let values = advantage.build().requirements().values;
+        require(
+            values == value_loss.is_some(),
+            "value_loss",
+            f64::from(u8::from(value_loss.is_some())),
+            if values {
+                "a table such as value_loss = {}, since the advantages need a critic that learns"
+            } else {
+                "no such table, since these advantages use no critic; remove it"
+            },
+        )
     }
 
-    /// The recipe. Call [`Self::validate`] first: a config that it refuses builds an objective that makes no
-    /// sense.
-    pub fn build(&self) -> Recipe {
-        match self {
-            Self::Grpo(config) => config.build(),
-            Self::Dapo(config) => config.build(),
-            Self::Gspo(config) => config.build(),
-            Self::Tapo(config) => config.build(),
-            Self::Pnpo(config) => config.build(),
-            Self::Composed(config) => config.build(),
+    /// Which gradients can reach which tokens.
+    fn validate_routes(&self) -> Result<(), ConfigError> {
+        let Parts { estimator, gate, advantage, .. } = &self.parts;
+        let per_token = advantage.is_per_token();
+        if let Some(choice) = estimator.spreading_route() {
+            let reason = if gate.build().is_score_function() {
+                "the gate detaches the weight, so there is no gradient through it; set route = \"current\""
+            } else if per_token && estimator.needs_one_advantage() {
+                "a weight of the whole response with a gradient through all its tokens is undefined when the \
+                 advantage differs from token to token; set route = \"current\" or choose advantages per response"
+            } else {
+                return Ok(());
+            };
+            return Err(ConfigError::Incompatible { key: "estimator.route".to_owned(), choice, reason });
         }
+        if per_token && gate.needs_one_advantage() {
+            let reason =
+                "it looks at the sign of the response's one advantage; choose advantages per response";
+            return Err(ConfigError::Incompatible {
+                key: "gate.type".to_owned(),
+                choice: gate.name(),
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    /// The objective alone. Call [`Self::validate`] first: a config that it refuses builds one that makes no sense.
+    pub fn objective(&self) -> Composed<Box<dyn ImportanceEstimator>, Box<dyn ClipSchedule>, Box<dyn Gate>> {
+        let Parts { estimator, schedule, gate, kl, correction, .. } = &self.parts;
+        Composed::new(estimator.build(), schedule.build(), gate.build())
+            .with_kl(kl.filter(|kl| kl.is_in_loss()))
+            .with_correction(correction.as_ref().map(CorrectionConfig::build))
+    }
+
+    /// The recipe. Call [`Self::validate`] first.
+    pub fn build(&self) -> Recipe {
+        Recipe {
+            anchor: self.parts.anchor,
+            entropy_coefficient: self.parts.entropy_coefficient,
+            reward_kl: self.parts.kl.filter(|kl| kl.is_in_reward()),
+            value_loss: self.parts.value_loss,
+            ..Recipe::new(self.objective(), self.parts.aggregation, self.parts.advantage.build())
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ObjectiveConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut table = Table::deserialize(deserializer)?;
+        let name = match table.remove("type") {
+            Some(Value::String(name)) => name,
+            Some(other) => {
+                let kind = serde::de::Unexpected::Other(other.type_str());
+                return Err(D::Error::invalid_type(kind, &"a string"));
+            }
+            None => return Err(D::Error::missing_field("type")),
+        };
+        let parts = match Preset::find(&name) {
+            Some(preset) => {
+                let parts = preset.with(table);
+                if let Some((key, reason)) = preset.missing(&parts) {
+                    return Err(D::Error::custom(format_args!("{name} has no default for {key}: {reason}")));
+                }
+                parts
+            }
+            None if name == "composed" => table,
+            None => return Err(D::Error::unknown_variant(&name, NAMES)),
+        };
+        let parts =
+            Parts::deserialize(Value::Table(parts)).map_err(|error| D::Error::custom(error.message()))?;
+        Ok(Self { r#type: name, parts })
+    }
+}
+
+impl FromStr for ObjectiveConfig {
+    type Err = toml::de::Error;
+
+    /// Reads TOML.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        toml::from_str(text)
     }
 }

@@ -2,91 +2,47 @@
 
 use firebrick_core::{Anchor, Requirements};
 use firebrick_objectives::{
-    AdvantageConfig, Aggregation, ComposedConfig, ConstantClip, DapoConfig, EpsPlacement, EstimatorConfig,
-    GateConfig, GrpoConfig, GspoConfig, HardMask, Horizon, IntervalForm, InverseSqrtClip, KlEstimator,
-    KlTerm, MaskedValue, ObjectiveConfig, OuterBounds, PnpoConfig, PpoMin, PrefixMean, PrefixRoute,
-    ScheduleConfig, SequenceMean, SequenceRoute, SqrtRatioClip, StdSpec, TapoConfig, TokenRatio, WindowSpace,
+    AdvantageConfig, Aggregation, ConstantClip, GateConfig, KlEstimator, KlTerm, ObjectiveConfig,
+    OuterBounds, PpoMin, Preset, ScheduleConfig, StdSpec,
 };
 use firebrick_testkit::{TestResponse, check_objective};
 
-const KL: KlTerm = KlTerm { estimator: KlEstimator::K3, coefficient: 0.04 };
+const COMPOSED: &str = "type = 'composed'\nanchor = 'proximal'\naggregation = { type = 'token_sum' }\n\
+    advantage = { type = 'group_centered' }\nestimator = { type = 'token_ratio' }\n\
+    schedule = { type = 'constant', low = 0.2, high = 0.3 }\ngate = { type = 'ppo_min', dual_clip = 3.0 }";
 
-fn composed() -> ComposedConfig {
-    ComposedConfig {
-        estimator: EstimatorConfig::TokenRatio(TokenRatio),
-        schedule: ScheduleConfig::Constant(ConstantClip { low: 0.2, high: 0.3 }),
-        gate: GateConfig::PpoMin(PpoMin { dual_clip: Some(3.0), outer: OuterBounds::Open {} }),
-        kl: None,
-        aggregation: Aggregation::TokenSum,
-        advantage: AdvantageConfig::GroupCentered {},
-        anchor: Anchor::Proximal,
-    }
-}
-
-/// Every preset as it stands and with every key changed, and every part.
+/// Every preset, with values for what the papers leave open, and changed ones.
 fn configs() -> Vec<ObjectiveConfig> {
-    let std = StdSpec { ddof: 0, eps: 1e-8, placement: EpsPlacement::InsideSqrt };
-    let advantage = AdvantageConfig::GroupNormalized(std);
-    let prefix = EstimatorConfig::PrefixMean(PrefixMean { route: PrefixRoute::FullPrefix });
-    let sequence = EstimatorConfig::SequenceMean(SequenceMean { route: SequenceRoute::Current });
-    let sqrt_ratio = SqrtRatioClip { eps_minus: 0.1, eps_plus: 0.2, interval: IntervalForm::Power };
-    vec![
-        ObjectiveConfig::Grpo(GrpoConfig::default()),
-        ObjectiveConfig::Grpo(GrpoConfig {
-            clip_low: 0.1,
-            clip_high: 0.15,
-            dual_clip: Some(3.0),
-            kl: Some(KL),
-            aggregation: Aggregation::SeqMeanTokenSumNorm { norm: 256.0 },
-            advantage: advantage.clone(),
-            anchor: Anchor::Proximal,
-        }),
-        ObjectiveConfig::Dapo(DapoConfig::default()),
-        ObjectiveConfig::Gspo(GspoConfig { route: SequenceRoute::Current, ..GspoConfig::default() }),
-        ObjectiveConfig::Tapo(TapoConfig::default()),
-        ObjectiveConfig::Tapo(TapoConfig {
-            horizon: Horizon::MaxLength,
-            space: WindowSpace::Log,
-            route: PrefixRoute::FullPrefix,
-            outer: OuterBounds::Open {},
-            dual_clip: Some(10.0),
-            kl: Some(KL),
-            ..TapoConfig::default()
-        }),
-        ObjectiveConfig::Pnpo(PnpoConfig::new(0.05, 0.1)),
-        ObjectiveConfig::Pnpo(PnpoConfig {
-            interval: IntervalForm::Power,
-            value: MaskedValue::Weight,
-            ..PnpoConfig::new(0.05, 0.1)
-        }),
-        ObjectiveConfig::Composed(composed()),
-        ObjectiveConfig::Composed(ComposedConfig {
-            estimator: prefix,
-            schedule: ScheduleConfig::InverseSqrt(InverseSqrtClip::default()),
-            gate: GateConfig::PpoMin(PpoMin {
-                dual_clip: None,
-                outer: OuterBounds::WindowCap { low: 0.5, high: 10.0 },
-            }),
-            kl: Some(KL),
-            ..composed()
-        }),
-        ObjectiveConfig::Composed(ComposedConfig {
-            estimator: sequence,
-            schedule: ScheduleConfig::SqrtRatio(sqrt_ratio),
-            gate: GateConfig::HardMask(HardMask { value: MaskedValue::Weight }),
-            ..composed()
-        }),
-    ]
+    let preset = |preset: &Preset| {
+        let open = |key: &String| format!("{key} = {}\n", if key.ends_with("norm") { 256.0 } else { 0.05 });
+        let keys: String = preset.required.keys().map(open).collect();
+        format!("type = '{}'\n{keys}", preset.name)
+    };
+    let changed = [
+        "type = 'grpo'\nanchor = 'proximal'\nentropy_coefficient = 0.01\nschedule.low = 0.1\ngate.dual_clip = 3.0\n\
+         kl = { estimator = 'k3', coefficient = 0.04, straight_through = true, weighted = true }\n\
+         aggregation = { type = 'seq_mean_token_sum_norm', norm = 256.0 }\n\
+         advantage = { type = 'group_normalized', ddof = 0, eps = 1e-8, placement = 'inside_sqrt' }",
+        "type = 'gspo'\nestimator.route = 'current'",
+        "type = 'tapo'\nschedule = { type = 'sqrt_ratio', eps_minus = 0.1, eps_plus = 0.2, interval = 'power' }\n\
+         estimator.route = 'full_prefix'\nkl = { estimator = 'abs', coefficient = 0.1, placement = 'reward' }",
+        COMPOSED,
+    ];
+    let texts = Preset::all().iter().map(preset).chain(changed.map(str::to_owned));
+    texts.map(|text| text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))).collect()
 }
 
 fn parse(toml: &str) -> Result<ObjectiveConfig, String> {
-    toml::from_str(toml).map_err(|error: toml::de::Error| error.message().to_owned())
+    toml.parse().map_err(|error: toml::de::Error| error.message().to_owned())
+}
+
+fn parsed(toml: &str) -> ObjectiveConfig {
+    parse(toml).unwrap_or_else(|error| panic!("{toml}: {error}"))
 }
 
 /// The message of a config that parses and does not validate.
 fn refusal(toml: &str) -> String {
-    let config = parse(toml).expect("the config parses");
-    config.validate().expect_err("the config is refused").to_string()
+    parsed(toml).validate().expect_err("the config is refused").to_string()
 }
 
 #[test]
@@ -102,120 +58,112 @@ fn every_config_survives_a_round_trip_through_toml_and_json() {
 #[test]
 fn every_config_is_valid_and_builds_what_keeps_the_contract() {
     for config in configs() {
-        config.validate().expect("the config is valid");
+        config.validate().unwrap_or_else(|error| panic!("{}: {error}", config.r#type));
         check_objective(config.build().objective);
     }
 }
 
 #[test]
 fn a_type_alone_is_the_paper() {
-    for (name, expected) in [
-        ("grpo", ObjectiveConfig::Grpo(GrpoConfig::default())),
-        ("dapo", ObjectiveConfig::Dapo(DapoConfig::default())),
-        ("gspo", ObjectiveConfig::Gspo(GspoConfig::default())),
-        ("tapo", ObjectiveConfig::Tapo(TapoConfig::default())),
-    ] {
-        assert_eq!(parse(&format!("type = {name:?}")), Ok(expected));
-    }
-    let (grpo, dapo) = (GrpoConfig::default(), DapoConfig::default());
-    assert_eq!((grpo.clip_low, grpo.clip_high, grpo.kl), (0.2, 0.2, None));
+    let grpo = ObjectiveConfig::preset("grpo").expect("it has no open key").parts;
+    assert_eq!(grpo.schedule, ScheduleConfig::Constant(ConstantClip { low: 0.2, high: 0.2 }));
+    assert_eq!(grpo.kl, Some(KlTerm::new(KlEstimator::K3, 0.04)));
     assert_eq!(grpo.aggregation, Aggregation::SeqMeanTokenMean);
-    assert_eq!((dapo.clip_low, dapo.clip_high, dapo.aggregation), (0.2, 0.28, Aggregation::TokenMean));
-    let gspo = GspoConfig::default();
-    assert_eq!((gspo.clip_low, gspo.clip_high, gspo.route), (3e-4, 4e-4, SequenceRoute::Sequence));
-    let tapo = TapoConfig::default();
-    assert_eq!((tapo.eps_max, tapo.eps_min_low, tapo.eps_min_high), (0.2, 3e-4, 4e-4));
-    assert_eq!(tapo.outer, OuterBounds::RatioClamp { low: 0.5, high: 10.0 });
+    let dapo = ObjectiveConfig::preset("dapo").expect("it has no open key").parts;
+    assert_eq!(dapo.schedule, ScheduleConfig::Constant(ConstantClip { low: 0.2, high: 0.28 }));
+    assert_eq!((dapo.aggregation, dapo.kl), (Aggregation::TokenMean, None));
+    let tapo = ObjectiveConfig::preset("tapo").expect("it has no open key").parts;
+    let outer = OuterBounds::RatioClamp { low: 0.5, high: 10.0 };
+    assert_eq!(tapo.gate, GateConfig::PpoMin(PpoMin { outer, ..PpoMin::default() }));
 }
 
 #[test]
-fn one_key_overrides_one_default() {
-    let found = parse(
-        "type = 'tapo'\neps_max = 0.3\nouter = { type = 'open' }\nadvantage = { type = 'group_centered' }",
-    );
-    let expected = TapoConfig {
-        eps_max: 0.3,
-        outer: OuterBounds::Open {},
-        advantage: AdvantageConfig::GroupCentered {},
-        ..TapoConfig::default()
+fn a_key_changes_one_number_and_a_type_replaces_the_part() {
+    let changed = parsed("type = 'tapo'\nschedule.eps_max = 0.3\ngate.outer = { type = 'open' }");
+    let mut expected = parsed("type = 'tapo'");
+    let ScheduleConfig::InverseSqrt(schedule) = &mut expected.parts.schedule else {
+        panic!("another schedule")
     };
-    assert_eq!(found, Ok(ObjectiveConfig::Tapo(expected)));
-    let found = parse("type = 'grpo'\nadvantage = { type = 'group_normalized', ddof = 0 }");
-    let std = StdSpec { ddof: 0, ..StdSpec::default() };
-    let expected = GrpoConfig { advantage: AdvantageConfig::GroupNormalized(std), ..GrpoConfig::default() };
-    assert_eq!(found, Ok(ObjectiveConfig::Grpo(expected)));
+    schedule.eps_max = 0.3;
+    expected.parts.gate = GateConfig::PpoMin(PpoMin::default());
+    assert_eq!(changed, expected);
+    let advantage = parsed("type = 'grpo'\nadvantage.ddof = 0").parts.advantage;
+    assert_eq!(advantage, AdvantageConfig::GroupNormalized(StdSpec { ddof: 0, ..StdSpec::default() }));
+    let gate = parsed("type = 'tapo'\ngate = { type = 'ppo_min' }").parts.gate;
+    assert_eq!(gate, GateConfig::PpoMin(PpoMin::default()), "the preset's outer bounds went with its gate");
 }
 
 #[test]
-fn the_widths_of_pnpo_have_no_default() {
-    assert_eq!(parse("type = 'pnpo'\neps_plus = 0.1"), Err("missing field `eps_minus`".into()));
-    assert_eq!(parse("type = 'pnpo'\neps_minus = 0.1"), Err("missing field `eps_plus`".into()));
+fn what_a_paper_leaves_open_has_no_default() {
+    assert_eq!(
+        parse("type = 'pnpo'\nschedule.eps_plus = 0.1"),
+        Err("pnpo has no default for schedule.eps_minus: the paper does not publish it; try 3e-4, 0.01 or 0.2".into())
+    );
+    for preset in Preset::all() {
+        assert_eq!(
+            ObjectiveConfig::preset(preset.name).is_ok(),
+            preset.required.is_empty(),
+            "{}",
+            preset.name
+        );
+    }
 }
 
 #[test]
 fn unknown_keys_are_refused_at_every_depth() {
     for toml in [
         "type = 'grpo'\nclip = 0.2",
+        "type = 'grpo'\nschedule.width = 0.2",
         "type = 'dapo'\nkl = { estimator = 'k3', coefficient = 0.1, beta = 0.1 }",
-        "type = 'tapo'\nouter = { type = 'open', low = 0.5 }",
-        "type = 'tapo'\nouter = { type = 'ratio_clamp', low = 0.5, high = 10.0, mid = 1.0 }",
+        "type = 'tapo'\ngate.outer = { type = 'open', low = 0.5 }",
+        "type = 'tapo'\ngate.outer.mid = 1.0",
         "type = 'gspo'\naggregation = { type = 'token_mean', norm = 4.0 }",
         "type = 'grpo'\nadvantage = { type = 'group_centered', ddof = 1 }",
-        "type = 'grpo'\nadvantage = { type = 'group_normalized', epsilon = 1.0 }",
-        "type = 'pnpo'\neps_minus = 0.1\neps_plus = 0.1\ndual_clip = 3.0",
+        "type = 'grpo'\nadvantage.epsilon = 1.0",
+        "type = 'grpo'\nestimator.route = 'current'",
+        "type = 'tapo'\nestimator.routes = 'current'",
     ] {
         assert!(parse(toml).is_err(), "{toml}");
     }
-    let parts = |estimator: &str| {
-        parse(&format!(
-            "type = 'composed'\naggregation = {{ type = 'token_mean' }}\ngate = {{ type = 'ppo_min' }}\n\
-             schedule = {{ type = 'constant', low = 0.2, high = 0.2 }}\n\
-             advantage = {{ type = 'group_centered' }}\nestimator = {estimator}"
-        ))
-    };
-    assert!(parts("{ type = 'token_ratio' }").is_ok());
-    assert!(parts("{ type = 'token_ratio', route = 'current' }").is_err());
-    assert!(parts("{ type = 'prefix_mean', routes = 'current' }").is_err());
+    assert!(parse(COMPOSED).is_ok());
+    assert_eq!(parse(&COMPOSED.replace("gate =", "#")), Err("missing field `gate`".into()));
 }
 
 #[test]
 fn an_unknown_type_is_answered_with_the_known_ones() {
-    let error = parse("type = 'ppo'").expect_err("there is no such preset");
-    for name in ["grpo", "dapo", "gspo", "tapo", "pnpo", "composed"] {
+    let error = parse("type = 'reinforce'").expect_err("there is no such preset");
+    for name in Preset::all().iter().map(|preset| preset.name).chain(["composed"]) {
         assert!(error.contains(name), "{error}");
     }
+    assert_eq!(parse(""), Err("missing field `type`".into()));
+    assert_eq!(parse("type = 3"), Err("invalid type: integer, expected a string".into()));
 }
 
 #[test]
 fn a_value_out_of_range_is_refused_with_its_key_and_range() {
     for (toml, message) in [
-        ("type = 'grpo'\nclip_low = -1", "clip_low = -1: allowed is a finite number >= 0"),
-        ("type = 'dapo'\nclip_high = inf", "clip_high = inf: allowed is a finite number >= 0"),
-        ("type = 'gspo'\ndual_clip = 1.0", "dual_clip = 1: allowed is a finite number > 1"),
+        ("type = 'grpo'\nschedule.low = -1", "schedule.low = -1: allowed is a finite number >= 0"),
+        ("type = 'dapo'\nschedule.high = inf", "schedule.high = inf: allowed is a finite number >= 0"),
+        ("type = 'gspo'\ngate.dual_clip = 1.0", "gate.dual_clip = 1: allowed is a finite number > 1"),
+        ("type = 'grpo'\nkl.coefficient = -0.1", "kl.coefficient = -0.1: allowed is a finite number >= 0"),
         (
-            "type = 'grpo'\nkl = { estimator = 'k3', coefficient = -0.1 }",
-            "kl.coefficient = -0.1: allowed is a finite number >= 0",
+            "type = 'grpo'\nentropy_coefficient = nan",
+            "entropy_coefficient = NaN: allowed is a finite number >= 0",
         ),
+        ("type = 'tapo'\ngate.outer.low = 1.5", "gate.outer.low = 1.5: allowed is in [0, 1]"),
         (
-            "type = 'tapo'\nouter = { type = 'ratio_clamp', low = 1.5, high = 10.0 }",
-            "outer.low = 1.5: allowed is in [0, 1]",
-        ),
-        (
-            "type = 'tapo'\neps_max = 1e-4",
-            "eps_min_low = 0.0003 with eps_max = 0.0001: the window narrows, so the smallest width must not \
-             exceed the largest",
-        ),
-        (
-            "type = 'pnpo'\neps_minus = nan\neps_plus = 0.1",
-            "eps_minus = NaN: allowed is a finite number >= 0",
+            "type = 'tapo'\nschedule.eps_max = 1e-4",
+            "schedule.eps_min_low = 0.0003 with schedule.eps_max = 0.0001: the window narrows, so the smallest width \
+             must not exceed the largest",
         ),
         (
             "type = 'grpo'\naggregation = { type = 'seq_mean_token_sum_norm', norm = 0.0 }",
             "aggregation.norm = 0: allowed is a finite number > 0",
         ),
+        ("type = 'grpo'\nadvantage.ddof = 3", "advantage.ddof = 3: allowed is 0 or 1"),
         (
-            "type = 'grpo'\nadvantage = { type = 'group_normalized', ddof = 3 }",
-            "advantage.ddof = 3: allowed is 0 or 1",
+            "type = 'grpo'\nvalue_loss = {}",
+            "value_loss = 1: allowed is no such table, since these advantages use no critic; remove it",
         ),
     ] {
         assert_eq!(refusal(toml), message);
@@ -223,41 +171,35 @@ fn a_value_out_of_range_is_refused_with_its_key_and_range() {
 }
 
 #[test]
-fn a_composed_config_names_the_failing_part() {
-    let schedule = ScheduleConfig::Constant(ConstantClip { low: -0.1, high: 0.2 });
-    let error = ComposedConfig { schedule, ..composed() }.validate().expect_err("it is refused");
-    assert_eq!(error.to_string(), "schedule.low = -0.1: allowed is a finite number >= 0");
-    let gate = GateConfig::PpoMin(PpoMin { dual_clip: Some(0.5), outer: OuterBounds::Open {} });
-    let error = ComposedConfig { gate, ..composed() }.validate().expect_err("it is refused");
-    assert_eq!(error.to_string(), "gate.dual_clip = 0.5: allowed is a finite number > 1");
-}
-
-#[test]
 fn a_mask_refuses_a_route_through_its_detached_weight() {
-    let gate = GateConfig::HardMask(HardMask::default());
-    for (estimator, route) in [
-        (EstimatorConfig::SequenceMean(SequenceMean::default()), "sequence"),
-        (EstimatorConfig::PrefixMean(PrefixMean { route: PrefixRoute::FullPrefix }), "full_prefix"),
-    ] {
-        let config = ComposedConfig { estimator, gate: gate.clone(), ..composed() };
-        let error = config.validate().expect_err("it is refused").to_string();
-        assert!(error.starts_with(&format!("estimator.route = {route:?}: ")), "{error}");
+    let mask = "gate = { type = 'hard_mask' }";
+    for (name, route) in [("gspo", "sequence"), ("tapo", "full_prefix")] {
+        let error = refusal(&format!("type = {name:?}\nestimator.route = {route:?}\n{mask}"));
+        assert!(error.starts_with(&format!("estimator.route = {route:?}: the gate detaches")), "{error}");
+        assert!(error.contains("set route = \"current\""), "{error}");
     }
 }
 
 #[test]
 fn a_recipe_asks_for_what_its_parts_need() {
-    let needs = |kl| ObjectiveConfig::Grpo(GrpoConfig { kl, ..GrpoConfig::default() }).build().requirements();
+    let needs = |text: &str| parsed(text).build().requirements();
     let group = Requirements { min_group_size: 2, ..Requirements::default() };
-    assert_eq!(needs(None), group);
-    assert_eq!(needs(Some(KL)), Requirements { reference_log_probs: true, ..group });
+    assert_eq!(needs("type = 'dapo'"), group);
+    assert_eq!(needs("type = 'grpo'\nkl.coefficient = 0.0"), group);
+    let reference = Requirements { reference_log_probs: true, ..group };
+    assert_eq!(needs("type = 'grpo'"), reference);
+    assert_eq!(needs("type = 'grpo'\nkl.placement = 'reward'"), reference);
+    let proximal = Requirements { proximal_log_probs: true, ..group };
+    assert_eq!(needs("type = 'dapo'\nanchor = 'proximal'"), proximal);
 }
 
 #[test]
 fn a_built_recipe_computes_what_its_parts_compute() {
     let response = TestResponse::from_log_ratios(&[0.1, -0.2, 0.3, 0.05], &[1.0; 4]);
-    let preset = GrpoConfig { clip_high: 0.3, dual_clip: Some(3.0), ..GrpoConfig::default() };
-    let (preset, parts) = (preset.build(), composed().build());
+    let (preset, parts) = (
+        parsed("type = 'dapo'\nschedule.high = 0.3\ngate.dual_clip = 3.0").build(),
+        parsed(COMPOSED).build(),
+    );
     let tokens = response.tokens();
     assert_eq!(preset.objective.evaluate(&tokens, 0.25), parts.objective.evaluate(&tokens, 0.25));
     assert_eq!((parts.aggregation, parts.anchor), (Aggregation::TokenSum, Anchor::Proximal));

@@ -97,9 +97,9 @@ fn routes_that_reach_all_tokens_have_the_full_derivative() {
 
 #[test]
 fn kl_penalties_have_the_full_derivative() {
-    for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3] {
+    for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3, KlEstimator::Abs] {
         let objective = Composed::new(TokenRatio, ConstantClip { low: 0.2, high: 0.2 }, PpoMin::default())
-            .with_kl(KlTerm { estimator, coefficient: 0.04 });
+            .with_kl(KlTerm::new(estimator, 0.04));
         assert_full_gradient(&objective);
     }
 }

@@ -5,12 +5,21 @@ use firebrick_core::{
     ResponseTerms, RewardBatch, RewardRow,
 };
 use firebrick_objectives::{
-    Aggregation, Composed, ConstantClip, DapoConfig, Denominator, EpsPlacement, GroupNormalized, GrpoConfig,
-    GspoConfig, InverseSqrtClip, OuterBounds, PnpoConfig, PpoMin, PrefixMean, SequenceMean, SqrtRatioClip,
-    StdSpec, TapoConfig, TokenRatio,
+    Aggregation, Composed, ConstantClip, Denominator, EpsPlacement, GroupNormalized, InverseSqrtClip,
+    ObjectiveConfig, PpoMin, PrefixMean, SequenceMean, SqrtRatioClip, StdSpec, TokenRatio,
 };
 use firebrick_testkit::{GoldenBatch, GoldenOutcome, Record, TestResponse, assert_all_close, assert_close};
 use proptest::prelude::*;
+
+fn objective(text: &str) -> impl Objective + use<> {
+    text.parse::<ObjectiveConfig>().expect("the config parses").objective()
+}
+
+fn pnpo(eps_minus: f64, eps_plus: f64, value: &str) -> impl Objective + use<> {
+    objective(&format!(
+        "type = 'pnpo'\nschedule.eps_minus = {eps_minus}\nschedule.eps_plus = {eps_plus}\ngate.value = {value:?}"
+    ))
+}
 
 fn log_weights(estimator: &dyn ImportanceEstimator, d: &[f64]) -> Vec<f64> {
     let response = TestResponse::from_log_ratios(d, &vec![1.0; d.len()]);
@@ -32,11 +41,11 @@ fn evaluate(objective: &dyn Objective, d: &[f64], advantages: &[f64]) -> Respons
 
 fn recipes() -> Vec<Box<dyn Objective>> {
     vec![
-        Box::new(GrpoConfig::default().objective()),
-        Box::new(DapoConfig::default().objective()),
-        Box::new(GspoConfig::default().objective()),
-        Box::new(TapoConfig::default().objective()),
-        Box::new(PnpoConfig::new(0.2, 0.28).objective()),
+        Box::new(objective("type = 'grpo'\nkl.coefficient = 0.0")),
+        Box::new(objective("type = 'dapo'")),
+        Box::new(objective("type = 'gspo'")),
+        Box::new(objective("type = 'tapo'")),
+        Box::new(pnpo(0.2, 0.28, "weighted_log_prob")),
     ]
 }
 
@@ -77,7 +86,7 @@ fn zero_advantages_have_neither_loss_nor_gradient() {
 /// GRPO: four cases of the sign and the side.
 #[test]
 fn grpo_keeps_the_gradient_of_moves_that_correct_a_token() {
-    let objective = GrpoConfig::default().objective();
+    let objective = objective("type = 'grpo'\nkl.coefficient = 0.0");
     let up = 1.5_f64.ln();
     let found = evaluate(&objective, &[up, -up, up, -up], &[1.0, 1.0, -1.0, -1.0]).coefficients;
     assert_all_close(&found, &[0.0, 1.0 / 1.5, -1.5, 0.0], 1e-14, "coefficients");
@@ -106,7 +115,7 @@ fn a_longer_response_counts_more_under_a_sum_and_alike_under_a_mean() {
 /// recovered, is not.
 #[test]
 fn a_rejected_token_does_not_reject_those_after_it() {
-    let terms = evaluate(&PnpoConfig::new(0.2, 0.2).objective(), &[0.0, 0.0, 0.9, -0.9], &[1.0; 4]);
+    let terms = evaluate(&pnpo(0.2, 0.2, "weighted_log_prob"), &[0.0, 0.0, 0.9, -0.9], &[1.0; 4]);
     assert_eq!(terms.bindings, [Binding::None, Binding::None, Binding::High, Binding::None]);
 }
 
@@ -191,7 +200,7 @@ proptest! {
         cuts in prop::collection::vec(0usize..4, 12),
     ) {
         let Ok(denominator) = Denominator::of(batch.iter().map(Vec::len)) else { return Ok(()) };
-        let objective = GrpoConfig::default().objective();
+        let objective = objective("type = 'grpo'\nkl.coefficient = 0.0");
         for mode in [
             Aggregation::TokenMean,
             Aggregation::TokenSum,
@@ -285,18 +294,18 @@ proptest! {
                 evaluate(&grpo, &[d], &[advantage])
             );
         };
-        token(ConstantClip { low: 3e-4, high: 4e-4 }, &GspoConfig::default().objective());
-        let tapo = TapoConfig { outer: OuterBounds::Open {}, ..TapoConfig::default() };
-        token(ConstantClip { low: 0.2, high: 0.2 }, &tapo.objective());
+        token(ConstantClip { low: 3e-4, high: 4e-4 }, &objective("type = 'gspo'"));
+        let tapo = objective("type = 'tapo'\ngate.outer = { type = 'open' }");
+        token(ConstantClip { low: 0.2, high: 0.2 }, &tapo);
     }
 
     /// The last token of TAPO has the weight and the window of GSPO.
     #[test]
     fn on_the_last_token_tapo_is_gspo(d in log_ratios(2..20), advantage in -2.0..2.0_f64) {
         let a = vec![advantage; d.len()];
-        let tapo = TapoConfig { outer: OuterBounds::Open {}, ..TapoConfig::default() }.objective();
+        let tapo = objective("type = 'tapo'\ngate.outer = { type = 'open' }");
         let (tapo, gspo) =
-            (evaluate(&tapo, &d, &a), evaluate(&GspoConfig::default().objective(), &d, &a));
+            (evaluate(&tapo, &d, &a), evaluate(&objective("type = 'gspo'"), &d, &a));
         let last = d.len() - 1;
         assert_close(tapo.log_weights[last], gspo.log_weights[last], 1e-12, "log-weight");
         assert_close(tapo.coefficients[last], gspo.coefficients[last], 1e-9, "coefficient");
@@ -307,7 +316,7 @@ proptest! {
     fn all_tokens_of_a_clipped_response_lose_their_gradient_under_gspo(
         d in 0.001..1.0_f64, len in 1usize..9,
     ) {
-        let objective = GspoConfig::default().objective();
+        let objective = objective("type = 'gspo'");
         let good = evaluate(&objective, &vec![d; len], &vec![1.0; len]);
         prop_assert_eq!(good.coefficients, vec![0.0; len]);
         let bad = evaluate(&objective, &vec![-d; len], &vec![-1.0; len]);
@@ -316,7 +325,7 @@ proptest! {
 
     #[test]
     fn flipping_the_advantages_flips_every_coefficient_of_pnpo(tokens in tokens(1..20)) {
-        let objective = PnpoConfig::new(0.1, 0.2).objective();
+        let objective = pnpo(0.1, 0.2, "weighted_log_prob");
         let (d, a): (Vec<f64>, Vec<f64>) = tokens.into_iter().unzip();
         let flipped: Vec<f64> = a.iter().map(|a| -a).collect();
         let (plus, minus) = (evaluate(&objective, &d, &a), evaluate(&objective, &d, &flipped));

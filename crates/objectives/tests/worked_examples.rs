@@ -6,10 +6,19 @@
 
 use firebrick_core::{Binding, Objective, ResponseTerms};
 use firebrick_objectives::{
-    Composed, ConstantClip, DapoConfig, GrpoConfig, GspoConfig, MaskedValue, OuterBounds, PnpoConfig, PpoMin,
-    PrefixMean, PrefixRoute, SequenceRoute, TapoConfig, TokenRatio,
+    Composed, ConstantClip, ObjectiveConfig, PpoMin, PrefixMean, PrefixRoute, TokenRatio,
 };
 use firebrick_testkit::{TestResponse, assert_all_close, assert_close};
+
+fn objective(text: &str) -> impl Objective + use<> {
+    text.parse::<ObjectiveConfig>().expect("the config parses").objective()
+}
+
+fn pnpo(eps_minus: f64, eps_plus: f64, value: &str) -> impl Objective + use<> {
+    objective(&format!(
+        "type = 'pnpo'\nschedule.eps_minus = {eps_minus}\nschedule.eps_plus = {eps_plus}\ngate.value = {value:?}"
+    ))
+}
 
 const D: [f64; 4] = [0.1, -0.2, 0.3, 0.05];
 /// The examples have seven digits.
@@ -32,7 +41,7 @@ fn assert_coefficients(objective: &dyn Objective, advantage: f64, expected: [f64
 
 #[test]
 fn grpo_stops_the_third_token_of_a_good_response_only() {
-    let objective = GrpoConfig::default().objective();
+    let objective = objective("type = 'grpo'\nkl.coefficient = 0.0");
     assert_coefficients(&objective, 1.0, [1.105171, 0.818731, 0.0, 1.051271]);
     assert_coefficients(&objective, -1.0, [-1.105171, -0.818731, -1.349859, -1.051271]);
     assert_eq!(terms(&objective, 1.0).bindings[2], Binding::High);
@@ -40,7 +49,7 @@ fn grpo_stops_the_third_token_of_a_good_response_only() {
 
 #[test]
 fn dapo_agrees_with_grpo_where_a_ratio_passes_the_higher_bound_too() {
-    let objective = DapoConfig::default().objective();
+    let objective = objective("type = 'dapo'");
     assert_coefficients(&objective, 1.0, [1.105171, 0.818731, 0.0, 1.051271]);
     assert_coefficients(&objective, -1.0, [-1.105171, -0.818731, -1.349859, -1.051271]);
     let loss = terms(&objective, 1.0).loss;
@@ -49,8 +58,8 @@ fn dapo_agrees_with_grpo_where_a_ratio_passes_the_higher_bound_too() {
 
 #[test]
 fn gspo_stops_or_keeps_all_tokens_of_a_response_together() {
-    for route in [SequenceRoute::Sequence, SequenceRoute::Current] {
-        let objective = GspoConfig { route, ..GspoConfig::default() }.objective();
+    for route in ["sequence", "current"] {
+        let objective = objective(&format!("type = 'gspo'\nestimator.route = '{route}'"));
         assert_coefficients(&objective, 1.0, [0.0; 4]);
         assert_close(terms(&objective, 1.0).loss, -4.0 * 1.0004, 1e-12, "clipped value");
         assert_coefficients(&objective, -1.0, [-1.064494; 4]);
@@ -60,7 +69,7 @@ fn gspo_stops_or_keeps_all_tokens_of_a_response_together() {
 /// Windows: [.8, 1.2], [.916982, 1.083077], [.968806, 1.031278], [.9997, 1.0004].
 #[test]
 fn tapo_stops_late_tokens_of_a_good_response() {
-    let objective = TapoConfig::default().objective();
+    let objective = objective("type = 'tapo'");
     assert_coefficients(&objective, 1.0, [1.105171, 0.951229, 0.0, 0.0]);
     assert_coefficients(&objective, -1.0, [-1.105171, -0.951229, -1.068939, -1.064494]);
     let mean = |advantage| objective.evaluate(&response(advantage).tokens(), 0.25).loss;
@@ -80,11 +89,11 @@ fn the_full_prefix_route_moves_gradient_to_early_tokens() {
 #[test]
 fn a_large_prefix_ratio_of_a_bad_response_is_stopped_by_the_outer_bound_alone() {
     let response = TestResponse::from_log_ratios(&[2.5, 2.5], &[-1.0, -1.0]);
-    let open = TapoConfig { outer: OuterBounds::Open {}, ..TapoConfig::default() };
-    let terms = open.objective().evaluate(&response.tokens(), 1.0);
+    let open = objective("type = 'tapo'\ngate.outer = { type = 'open' }");
+    let terms = open.evaluate(&response.tokens(), 1.0);
     assert_eq!(terms.bindings, [Binding::None; 2]);
     assert_all_close(&terms.coefficients, &[-(2.5_f64.exp()); 2], 1e-12, "coefficients");
-    let terms = TapoConfig::default().objective().evaluate(&response.tokens(), 1.0);
+    let terms = objective("type = 'tapo'").evaluate(&response.tokens(), 1.0);
     assert_eq!(terms.bindings, [Binding::OuterHigh; 2]);
     assert_eq!((terms.loss, terms.coefficients), (20.0, vec![0.0; 2]));
 }
@@ -93,7 +102,7 @@ fn a_large_prefix_ratio_of_a_bad_response_is_stopped_by_the_outer_bound_alone() 
 /// [.95, 1.05].
 #[test]
 fn pnpo_accepts_the_same_tokens_for_either_sign() {
-    let narrow = PnpoConfig::new(0.05, 0.05).objective();
+    let narrow = pnpo(0.05, 0.05, "weighted_log_prob");
     assert_coefficients(&narrow, 1.0, [0.0, 0.951229, 0.0, 0.0]);
     assert_coefficients(&narrow, -1.0, [0.0, -0.951229, 0.0, 0.0]);
     assert_eq!(terms(&narrow, 1.0).bindings, terms(&narrow, -1.0).bindings);
@@ -101,7 +110,7 @@ fn pnpo_accepts_the_same_tokens_for_either_sign() {
 
 #[test]
 fn pnpo_accepts_all_tokens_in_a_wide_window_and_none_in_a_narrow_one() {
-    let wide = PnpoConfig::new(0.2, 0.2).objective();
+    let wide = pnpo(0.2, 0.2, "weighted_log_prob");
     let quarter = wide.evaluate(&response(1.0).tokens(), 0.25);
     assert_all_close(
         &quarter.coefficients,
@@ -109,7 +118,7 @@ fn pnpo_accepts_all_tokens_in_a_wide_window_and_none_in_a_narrow_one() {
         DIGITS,
         "coefficients",
     );
-    let none = PnpoConfig::new(0.02, 0.02).objective();
+    let none = pnpo(0.02, 0.02, "weighted_log_prob");
     let terms = terms(&none, 1.0);
     assert_eq!((terms.loss, terms.coefficients), (0.0, vec![0.0; 4]));
 }
@@ -117,17 +126,17 @@ fn pnpo_accepts_all_tokens_in_a_wide_window_and_none_in_a_narrow_one() {
 /// log π_θ of the second token: ln .2 − .2 = −1.809438.
 #[test]
 fn pnpo_logs_either_the_objective_as_written_or_the_weight() {
-    let with = |value| PnpoConfig { value, ..PnpoConfig::new(0.05, 0.05) }.objective();
-    let written = terms(&with(MaskedValue::WeightedLogProb), 1.0).loss;
+    let with = |value| pnpo(0.05, 0.05, value);
+    let written = terms(&with("weighted_log_prob"), 1.0).loss;
     assert_close(written, 0.951229 * 1.809438, DIGITS, "M w A log-prob");
-    assert_close(terms(&with(MaskedValue::Weight), 1.0).loss, -0.951229, DIGITS, "M w A");
+    assert_close(terms(&with("weight"), 1.0).loss, -0.951229, DIGITS, "M w A");
 }
 
 /// TRL #3175, #6021: ratios [1.5, .5, 1.5, .5] with advantages [+, +, −, −] are clipped once above and once
 /// below.
 #[test]
 fn clip_fractions_count_only_bounds_that_acted() {
-    let objective = GrpoConfig::default().objective();
+    let objective = objective("type = 'grpo'\nkl.coefficient = 0.0");
     let bindings: Vec<Binding> = [(1.5_f64, 1.0), (0.5, 1.0), (1.5, -1.0), (0.5, -1.0)]
         .into_iter()
         .flat_map(|(ratio, advantage)| {
@@ -141,7 +150,7 @@ fn clip_fractions_count_only_bounds_that_acted() {
 /// tianshou #433, verl #784: dual clip 3 at (r = 10, A = 1), (10, −1), (.5, −1).
 #[test]
 fn a_dual_clip_gives_the_surrogates_worked_by_hand() {
-    let objective = GrpoConfig { dual_clip: Some(3.0), ..GrpoConfig::default() }.objective();
+    let objective = objective("type = 'grpo'\nkl.coefficient = 0.0\ngate.dual_clip = 3.0");
     let surrogate = |ratio: f64, advantage| {
         let response = TestResponse::from_log_ratios(&[ratio.ln()], &[advantage]);
         -objective.evaluate(&response.tokens(), 1.0).loss
@@ -155,11 +164,11 @@ fn a_dual_clip_gives_the_surrogates_worked_by_hand() {
 fn a_response_that_drifted_out_of_sight_stays_finite() {
     let response = TestResponse::from_log_ratios(&[150.0, 50.0, 100.0], &[-1.0; 3]);
     let objectives: [Box<dyn Objective>; 5] = [
-        Box::new(GrpoConfig::default().objective()),
-        Box::new(DapoConfig::default().objective()),
-        Box::new(GspoConfig::default().objective()),
-        Box::new(TapoConfig { outer: OuterBounds::Open {}, ..TapoConfig::default() }.objective()),
-        Box::new(PnpoConfig::new(0.2, 0.2).objective()),
+        Box::new(objective("type = 'grpo'\nkl.coefficient = 0.0")),
+        Box::new(objective("type = 'dapo'")),
+        Box::new(objective("type = 'gspo'")),
+        Box::new(objective("type = 'tapo'\ngate.outer = { type = 'open' }")),
+        Box::new(pnpo(0.2, 0.2, "weighted_log_prob")),
     ];
     for objective in objectives {
         let terms = objective.evaluate(&response.tokens(), 1.0 / 3.0);

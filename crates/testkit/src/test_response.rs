@@ -1,12 +1,14 @@
 //! A response built from plain slices.
 
-use firebrick_core::{Current, LogProbs, ResponseContext, ResponseTokens};
+use firebrick_core::{Current, LogProbs, ResponseContext, ResponseTokens, TopK};
 
 /// A response that owns its log-probs: one entry per policy token.
 #[derive(Debug, Clone)]
 pub struct TestResponse {
     context: ResponseContext,
     current: LogProbs<Current>,
+    entropies: Option<Vec<f64>>,
+    current_top_k: Option<Vec<f64>>,
 }
 
 impl TestResponse {
@@ -19,7 +21,7 @@ impl TestResponse {
         assert_eq!(behaviour.len(), current.len(), "log-probs of behaviour and current policy");
         let context = ResponseContext::new(LogProbs::new(behaviour.to_vec()), advantages.to_vec())
             .expect("one advantage per policy token");
-        Self { context, current: LogProbs::new(current.to_vec()) }
+        Self { context, current: LogProbs::new(current.to_vec()), entropies: None, current_top_k: None }
     }
 
     /// A response with the given token log-ratios. The behaviour policy's log-probs are zero, so that the
@@ -43,6 +45,42 @@ impl TestResponse {
             .context
             .with_reference(LogProbs::new(reference.to_vec()))
             .expect("one reference log-prob per policy token");
+        self
+    }
+
+    /// Adds the proximal policy's log-probs and leaves the ratio anchored at the behaviour policy.
+    ///
+    /// # Panics
+    /// When the number of tokens differs.
+    #[must_use]
+    #[track_caller]
+    pub fn with_proximal(self, proximal: &[f64]) -> Self {
+        let proximal = LogProbs::new(proximal.to_vec());
+        self.map_context(|context| context.with_proximal(proximal).expect("one log-prob per policy token"))
+    }
+
+    /// Adds the current policy's entropies (nats).
+    #[must_use]
+    pub fn with_entropies(mut self, entropies: &[f64]) -> Self {
+        self.entropies = Some(entropies.to_vec());
+        self
+    }
+
+    /// Adds the behaviour policy's most likely tokens, and the current policy's log-probs of them.
+    ///
+    /// # Panics
+    /// When their number differs.
+    #[must_use]
+    #[track_caller]
+    pub fn with_top_k(mut self, behaviour: TopK, current: &[f64]) -> Self {
+        self.current_top_k = Some(current.to_vec());
+        self.map_context(|context| context.with_top_k(behaviour).expect("K entries per policy token"))
+    }
+
+    /// Changes what is known before the current policy is evaluated: group, index, seed, limits.
+    #[must_use]
+    pub fn map_context(mut self, change: impl FnOnce(ResponseContext) -> ResponseContext) -> Self {
+        self.context = change(self.context);
         self
     }
 
@@ -70,7 +108,15 @@ impl TestResponse {
 
     /// The response as the parts of an objective see it.
     pub fn tokens(&self) -> ResponseTokens<'_> {
-        ResponseTokens::new(&self.context, &self.current).expect("lengths were checked when it was built")
+        let mut tokens = ResponseTokens::new(&self.context, &self.current)
+            .expect("lengths were checked when it was built");
+        if let Some(entropies) = &self.entropies {
+            tokens = tokens.with_entropies(entropies).expect("one entropy per policy token");
+        }
+        if let Some(log_probs) = &self.current_top_k {
+            tokens = tokens.with_top_k(log_probs).expect("K log-probs per policy token");
+        }
+        tokens
     }
 }
 

@@ -180,7 +180,7 @@ impl AdvantageEstimator for Advantager {
             (None, Self::UnscoredIsZero) => Advantage::Response(0.0),
             (None, _) => Advantage::Excluded,
         };
-        Ok(Advantages { rows: batch.rows.iter().map(|row| advantage(row.reward)).collect() })
+        Ok(batch.rows.iter().map(|row| advantage(row.reward)).collect::<Vec<_>>().into())
     }
 }
 

@@ -124,7 +124,7 @@ impl AdvantageEstimator for GroupNormalized {
                 rows[row] = Advantage::Response(advantage);
             }
         }
-        Ok(Advantages { rows })
+        Ok(rows.into())
     }
 
     /// Groups of at least two: a single completion has nothing to be compared with.

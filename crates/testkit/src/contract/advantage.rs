@@ -15,14 +15,14 @@ use firebrick_core::{Advantage, AdvantageEstimator, Advantages, RewardBatch, Rew
 pub fn check_advantage_estimator(mut estimator: impl AdvantageEstimator + 'static) {
     let name = format!("{estimator:?}");
     let size = estimator.requirements().min_group_size.max(4);
-    let mixed = batch(size, |group, row| match (group + row) % 4 {
+    let mixed = batch("mixed", size, |group, row| match (group + row) % 4 {
         3 if row >= size / 2 => None,
         other => Some(other as f64 - 0.5),
     });
     let direct = advantages(&mut estimator, &mixed, &name);
     check_rows(&mixed, &direct, &name);
 
-    let equal = batch(size, |_, _| Some(0.1));
+    let equal = batch("equal", size, |_, _| Some(0.1));
     for advantage in advantages(&mut estimator, &equal, &name).rows {
         let zero = match &advantage {
             Advantage::Response(value) => *value == 0.0,
@@ -32,7 +32,7 @@ pub fn check_advantage_estimator(mut estimator: impl AdvantageEstimator + 'stati
         assert!(zero, "{name}: equal rewards must have advantages of exactly zero, found {advantage:?}");
     }
     for reward in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        let bad = batch(size, |_, row| Some(if row == 1 { reward } else { 0.0 }));
+        let bad = batch("bad", size, |_, row| Some(if row == 1 { reward } else { 0.0 }));
         assert!(estimator.advantages(&bad).is_err(), "{name}: a reward of {reward} must be an error");
     }
     if estimator.stateful().is_some() {
@@ -50,12 +50,16 @@ pub fn check_advantage_estimator(mut estimator: impl AdvantageEstimator + 'stati
     assert_eq!(direct, advantages(&mut boxed, &mixed, &name), "{name}: a Box gives other numbers");
 }
 
-/// Three interleaved groups of `size` rows.
-fn batch(size: usize, reward: impl Fn(usize, usize) -> Option<f64>) -> RewardBatch {
-    let rows = (0..3 * size)
-        .map(|index| RewardRow::new(index % 3, reward(index % 3, index / 3), 1 + index % 5))
-        .collect();
-    RewardBatch { rows }
+/// Three interleaved groups of `size` rows with everything that an estimator may require: values and greedy rewards of 0.1.
+fn batch(id: &str, size: usize, reward: impl Fn(usize, usize) -> Option<f64>) -> RewardBatch {
+    let row = |index: usize| {
+        let (group, len) = (index % 3, 1 + index % 5);
+        RewardRow::new(group, reward(group, index / 3), len)
+            .with_prompt(format!("{id} {group}"))
+            .with_values(vec![0.1; len])
+            .with_greedy_reward(Some(0.1))
+    };
+    RewardBatch { rows: (0..3 * size).map(row).collect() }
 }
 
 #[track_caller]

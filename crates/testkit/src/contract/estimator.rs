@@ -2,7 +2,7 @@
 
 use firebrick_core::ImportanceEstimator;
 
-use super::samples::responses;
+use super::samples::{prepare, responses};
 use crate::{TestResponse, assert_all_close};
 
 /// Checks an importance estimator on responses of many lengths, including empty and extreme ones.
@@ -13,7 +13,11 @@ use crate::{TestResponse, assert_all_close};
 /// # Panics
 /// When the contract is broken.
 #[track_caller]
-pub fn check_estimator(estimator: impl ImportanceEstimator + 'static) {
+pub fn check_estimator(mut estimator: impl ImportanceEstimator + 'static) {
+    let name = format!("{estimator:?}");
+    if let Some(part) = estimator.stateful() {
+        prepare(part, &name);
+    }
     let direct: Vec<_> = responses().iter().map(|response| outputs(&estimator, response)).collect();
     for (log_weights, pulled) in &direct {
         assert!(
@@ -30,7 +34,6 @@ pub fn check_estimator(estimator: impl ImportanceEstimator + 'static) {
     for response in responses() {
         check_linear(&estimator, &response);
     }
-    let name = format!("{estimator:?}");
     let requirements = estimator.requirements();
     let boxed: Box<dyn ImportanceEstimator> = Box::new(estimator);
     assert_eq!(boxed.requirements(), requirements, "{name}: a Box has other requirements");

@@ -2,7 +2,7 @@
 
 use firebrick_core::{Bounds, Gate, Gated};
 
-use super::samples::responses;
+use super::samples::{prepare, responses};
 use crate::{TestResponse, slope_differences};
 
 /// Windows that a gate is tried with, from narrow to none at all.
@@ -21,7 +21,11 @@ const WINDOWS: [Bounds; 4] = [
 /// # Panics
 /// When the contract is broken.
 #[track_caller]
-pub fn check_gate(gate: impl Gate + 'static) {
+pub fn check_gate(mut gate: impl Gate + 'static) {
+    let name = format!("{gate:?}");
+    if let Some(part) = gate.stateful() {
+        prepare(part, &name);
+    }
     let direct = outputs(&gate);
     for token in direct.iter().flatten() {
         assert!(
@@ -33,7 +37,6 @@ pub fn check_gate(gate: impl Gate + 'static) {
     if !gate.is_score_function() {
         check_slopes(&gate);
     }
-    let name = format!("{gate:?}");
     let (requirements, score_function) = (gate.requirements(), gate.is_score_function());
     let boxed: Box<dyn Gate> = Box::new(gate);
     assert_eq!(boxed.requirements(), requirements, "{name}: a Box has other requirements");

@@ -1,8 +1,8 @@
 //! The contract of an objective.
 
-use firebrick_core::{LogProbs, Objective, OptimizerBatch, ResponseTerms};
+use firebrick_core::{Objective, ResponseTerms};
 
-use super::samples::responses;
+use super::samples::{prepare, responses};
 use crate::{assert_all_close, assert_close};
 
 /// Checks an objective on responses of many lengths, including empty and extreme ones.
@@ -16,7 +16,9 @@ use crate::{assert_all_close, assert_close};
 #[track_caller]
 pub fn check_objective(mut objective: impl Objective + 'static) {
     let name = format!("{objective:?}");
-    prepare(&mut objective, &name);
+    for (part, stateful) in objective.stateful_parts() {
+        prepare(stateful, &format!("{name}, {part}"));
+    }
     let direct = outputs(&objective, 0.25);
     for (response, terms) in responses().iter().zip(&direct) {
         let tokens = response.tokens();
@@ -57,19 +59,4 @@ pub fn check_objective(mut objective: impl Objective + 'static) {
 
 fn outputs(objective: &dyn Objective, weight: f64) -> Vec<ResponseTerms> {
     responses().iter().map(|response| objective.evaluate(&response.tokens(), weight)).collect()
-}
-
-#[track_caller]
-fn prepare(objective: &mut dyn Objective, name: &str) {
-    let responses = responses();
-    let contexts: Vec<_> = responses.iter().map(|response| response.context()).collect();
-    let current: Vec<_> =
-        responses.iter().map(|response| LogProbs::new(response.current().values().to_vec())).collect();
-    let batch = OptimizerBatch { responses: &contexts, current: Some(&current) };
-    for (part, stateful) in objective.stateful_parts() {
-        stateful.prepare(&batch).unwrap_or_else(|error| panic!("{name}, {part}: {error}"));
-        let state = stateful.save();
-        stateful.load(&state).unwrap_or_else(|error| panic!("{name}, {part}: {error}"));
-        assert_eq!(stateful.save(), state, "{name}, {part}: the restored state differs from the saved one");
-    }
 }

@@ -2,7 +2,7 @@
 
 use firebrick_core::{Bounds, ClipSchedule};
 
-use super::samples::responses;
+use super::samples::{prepare, responses};
 
 /// Checks a clip schedule on responses of many lengths, including empty and extreme ones.
 ///
@@ -12,7 +12,11 @@ use super::samples::responses;
 /// # Panics
 /// When the contract is broken.
 #[track_caller]
-pub fn check_schedule(schedule: impl ClipSchedule + 'static) {
+pub fn check_schedule(mut schedule: impl ClipSchedule + 'static) {
+    let name = format!("{schedule:?}");
+    if let Some(part) = schedule.stateful() {
+        prepare(part, &name);
+    }
     let direct = windows(&schedule);
     for bounds in direct.iter().flatten() {
         assert!(
@@ -21,7 +25,6 @@ pub fn check_schedule(schedule: impl ClipSchedule + 'static) {
         );
     }
     assert!(direct == windows(&schedule), "{schedule:?}: two calls give different windows");
-    let name = format!("{schedule:?}");
     let requirements = schedule.requirements();
     let boxed: Box<dyn ClipSchedule> = Box::new(schedule);
     assert_eq!(boxed.requirements(), requirements, "{name}: a Box has other requirements");

@@ -171,7 +171,7 @@ fn dynamic_sampling_that_is_exhausted_ends_shrinks_or_repeats_as_asked() {
     impl AdvantageEstimator for Count {
         fn advantages(&mut self, batch: &RewardBatch) -> Result<Advantages, AdvantageError> {
             self.0.lock().unwrap().push(batch.rows.len());
-            Ok(Advantages { rows: batch.rows.iter().map(|_| Advantage::Response(1.0)).collect() })
+            Ok(batch.rows.iter().map(|_| Advantage::Response(1.0)).collect::<Vec<_>>().into())
         }
     }
     let rows_with = |when_exhausted| {

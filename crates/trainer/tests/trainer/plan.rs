@@ -38,7 +38,7 @@ struct Pairwise;
 
 impl AdvantageEstimator for Pairwise {
     fn advantages(&mut self, _batch: &RewardBatch) -> Result<Advantages, AdvantageError> {
-        Ok(Advantages { rows: Vec::new() })
+        Ok(Vec::new().into())
     }
     fn requirements(&self) -> Requirements {
         Requirements { min_group_size: 2, ..Requirements::default() }
