@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::ensure;
 use burn::backend::{Autodiff, Flex};
-use firebrick_core::{Anchor, ImportanceEstimator, ResponseTokens};
+use firebrick_core::{ImportanceEstimator, ResponseTokens};
 use firebrick_examples::Sevens;
 use firebrick_objectives::{Aggregation, Composed, ConstantClip, GroupNormalized, PpoMin, Recipe};
 use firebrick_trainer::{Plan, RunConfig, RunOptions, run_plan};
@@ -38,12 +38,8 @@ fn main() -> anyhow::Result<()> {
     let mut config = RunConfig::read(&root.join("configs/from-scratch.toml"))?.relative_to(root);
     config.run.directory.set_file_name("custom-objective");
     let (estimator, clip) = (FadingPrefix { half_life: 8.0 }, ConstantClip { low: 0.2, high: 0.2 });
-    let recipe = Recipe {
-        objective: Box::new(Composed::new(estimator, clip, PpoMin::default())),
-        aggregation: Aggregation::SeqMeanTokenMean,
-        advantage: Box::new(GroupNormalized::default()),
-        anchor: Anchor::Behaviour,
-    };
+    let objective = Composed::new(estimator, clip, PpoMin::default());
+    let recipe = Recipe::new(objective, Aggregation::SeqMeanTokenMean, GroupNormalized::default());
     let plan = Plan::<Autodiff<Flex>>::new(config.train.clone(), recipe, Sevens)?;
     let summary = run_plan(&config, plan, &RunOptions::default(), Default::default())?;
     let (before, after) = (summary.before.avg_at_k, summary.after.avg_at_k);

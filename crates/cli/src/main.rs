@@ -1,4 +1,4 @@
-//! The `firebrick` command: `train`, `sft`, `eval`, `generate`, `bench`.
+//! The `firebrick` command: `train`, `sft`, `eval`, `generate`, `objectives`, `explain`, `bench`.
 //!
 //! Relative paths in a config are relative to the working directory.
 
@@ -9,8 +9,11 @@ mod bench_step;
 mod bench_task;
 mod device;
 mod eval;
+mod explain;
+mod explain_plot;
 mod generate;
 mod model_folder;
+mod objectives;
 mod replay;
 mod train;
 
@@ -39,6 +42,10 @@ enum Command {
     Eval(eval::EvalArguments),
     /// Prints completions of a prompt.
     Generate(generate::GenerateArguments),
+    /// Lists the published objectives with their parts.
+    Objectives(objectives::ObjectivesArguments),
+    /// Shows what an objective does with a response, token by token.
+    Explain(explain::ExplainArguments),
     /// Measures how fast this machine is, or looks at a skipped batch again.
     Bench(bench::BenchArguments),
 }
@@ -57,6 +64,8 @@ fn main() -> ExitCode {
         Command::Sft(arguments) => train::sft(&arguments),
         Command::Eval(arguments) => eval::eval(&arguments),
         Command::Generate(arguments) => generate::generate(&arguments),
+        Command::Objectives(arguments) => objectives::objectives(&arguments),
+        Command::Explain(arguments) => explain::explain(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments, started),
     };
     match outcome {

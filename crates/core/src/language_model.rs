@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 
 use burn::{
-    module::Module,
+    module::{Module, ModuleDisplay},
     tensor::{Int, Tensor, backend::Backend},
 };
 
@@ -17,6 +17,8 @@ pub enum EntropyMode {
     Skip,
     /// Entropies that no gradient flows through, for metrics.
     Detached,
+    /// Entropies with a gradient, for an entropy bonus.
+    Attached,
 }
 
 /// How chosen tokens are scored.
@@ -50,7 +52,7 @@ pub struct TokenScores<B: Backend> {
 ///
 /// Positions are explicit, so that rows can be padded on the left during generation. In training rows are padded on
 /// the right, where causal attention keeps padding from reaching a real token.
-pub trait CausalLm<B: Backend>: Module<B> {
+pub trait CausalLm<B: Backend>: Module<B> + ModuleDisplay {
     /// Keys and values of the tokens seen so far.
     type Cache: Debug + Send;
 

@@ -28,6 +28,10 @@ pub struct Prompt {
     pub messages: Vec<Message>,
     /// The reference answer that a verifier compares with.
     pub answer: String,
+    /// Privileged help, such as a hint or the beginning of a solution: a guided rollout samples with it appended to the last
+    /// message, and trains without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guidance: Option<String>,
     /// Where the problem comes from; may choose the verifier.
     pub data_source: String,
     /// Everything else that the data row held, passed through to verifiers.
@@ -42,9 +46,26 @@ impl Prompt {
             id: id.into(),
             messages: vec![Message::user(question)],
             answer: answer.into(),
+            guidance: None,
             data_source: String::new(),
             extra: serde_json::Map::new(),
         }
+    }
+
+    /// Adds privileged help for guided rollouts.
+    #[must_use]
+    pub fn with_guidance(mut self, guidance: impl Into<String>) -> Self {
+        self.guidance = Some(guidance.into());
+        self
+    }
+
+    /// The messages of a guided rollout: the guidance, if there is any, appended to the last of them.
+    pub fn guided_messages(&self) -> Vec<Message> {
+        let mut messages = self.messages.clone();
+        if let (Some(last), Some(guidance)) = (messages.last_mut(), &self.guidance) {
+            last.content.push_str(guidance);
+        }
+        messages
     }
 
     /// Names the data set that the prompt comes from.

@@ -17,6 +17,7 @@ pub struct ResponseContext {
     advantages: Vec<f64>,
     top_k: Option<TopK>,
     version_gaps: Vec<u64>,
+    age: u64,
     index: usize,
     group: usize,
     seed: u64,
@@ -54,6 +55,7 @@ impl ResponseContext {
             advantages,
             top_k: None,
             version_gaps: Vec::new(),
+            age: 0,
             index: 0,
             group: 0,
             seed: 0,
@@ -103,6 +105,11 @@ impl ResponseContext {
         check_len("version gaps", gaps.len(), self.len())?;
         self.version_gaps = gaps;
         Ok(self)
+    }
+
+    /// Counts one more optimizer step between the policy that sampled the tokens and the learner.
+    pub fn age(&mut self) {
+        self.age += 1;
     }
 
     /// Numbers the response within its rollout batch.
@@ -182,7 +189,7 @@ impl ResponseContext {
 
     /// Optimizer steps between the policy that sampled token `index` and the learner.
     pub fn version_gap(&self, index: usize) -> u64 {
-        self.version_gaps.get(index).copied().unwrap_or(0)
+        self.version_gaps.get(index).copied().unwrap_or(0) + self.age
     }
 
     /// Number of the response within its rollout batch: what a part that was shown the whole batch knows it by.

@@ -26,6 +26,7 @@ mod self_attention;
 mod tensor_file;
 #[cfg(test)]
 mod testing;
+mod value_model;
 mod weights;
 
 pub use char_tokenizer::CharTokenizer;
@@ -40,4 +41,5 @@ pub use rms_norm::RmsNorm;
 pub use rotary_table::{RotaryAngles, RotaryTable};
 pub use self_attention::SelfAttention;
 pub use tensor_file::{load_tensors, save_tensors};
+pub use value_model::ValueModel;
 pub use weights::{load_safetensors, save_safetensors};

@@ -58,6 +58,10 @@ pub struct Parts {
     /// Coefficient of the entropy bonus (the loss falls by coefficient · entropy in nats, per token); default none.
     #[serde(default)]
     pub entropy_coefficient: f64,
+    /// Whether completions are sampled with each prompt's guidance and trained on without it, so that the ratio compares two
+    /// contexts; default no.
+    #[serde(default)]
+    pub guided_prompts: bool,
     /// How the gap between the policies is weighed.
     pub estimator: EstimatorConfig,
     /// How far a weight may go at each position.
@@ -168,6 +172,7 @@ impl ObjectiveConfig {
         Recipe {
             anchor: self.parts.anchor,
             entropy_coefficient: self.parts.entropy_coefficient,
+            guided_prompts: self.parts.guided_prompts,
             reward_kl: self.parts.kl.filter(|kl| kl.is_in_reward()),
             value_loss: self.parts.value_loss,
             ..Recipe::new(self.objective(), self.parts.aggregation, self.parts.advantage.build())

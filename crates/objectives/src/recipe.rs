@@ -18,6 +18,8 @@ pub struct Recipe {
     pub anchor: Anchor,
     /// Coefficient of the entropy bonus.
     pub entropy_coefficient: f64,
+    /// Whether completions are sampled with each prompt's guidance and trained on without it.
+    pub guided_prompts: bool,
     /// A KL penalty that is taken off the reward, token by token, before advantages are formed.
     pub reward_kl: Option<KlTerm>,
     /// Loss of the critic, when the advantages need one.
@@ -37,6 +39,7 @@ impl Recipe {
             advantage: Box::new(advantage),
             anchor: Anchor::default(),
             entropy_coefficient: 0.0,
+            guided_prompts: false,
             reward_kl: None,
             value_loss: None,
         }

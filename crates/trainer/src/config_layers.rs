@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use firebrick_objectives::ObjectiveConfig;
+use serde::{Deserialize, de::DeserializeOwned};
+
 use crate::{
     RunConfig, RunConfigError,
     config_layer::{Layer, Merged},
@@ -107,10 +110,32 @@ impl ConfigLayers {
     /// # Errors
     /// Names the layer that cannot be read or that has a key or value which cannot be used, with the key.
     pub fn load(&self) -> Result<RunConfig, RunConfigError> {
+        self.load_as(RunConfig::validate)
+    }
+
+    /// Merges the layers and reads nothing but their `objective`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_objective(&self) -> Result<ObjectiveConfig, RunConfigError> {
+        #[derive(Deserialize)]
+        struct Only {
+            objective: ObjectiveConfig,
+        }
+        let only: Only = self.load_as(|only: &Only| {
+            Ok(only.objective.validate().map_err(|error| error.within("objective"))?)
+        })?;
+        Ok(only.objective)
+    }
+
+    fn load_as<T: DeserializeOwned>(
+        &self,
+        validate: impl Fn(&T) -> Result<(), RunConfigError>,
+    ) -> Result<T, RunConfigError> {
         let merged = Merged::of(self.read()?);
         // Read from TOML again: `config` itself would turn 2.7 into 3 and "yes" into 1.
-        let config: Result<RunConfig, _> = read_table(&merged.table()).map_err(RunConfigError::from);
-        config.and_then(|config| config.validate().map(|()| config)).map_err(|problem| {
+        let config: Result<T, _> = read_table(&merged.table()).map_err(RunConfigError::from);
+        config.and_then(|config| validate(&config).map(|()| config)).map_err(|problem| {
             match problem.key().and_then(|key| merged.origin(&key)) {
                 Some(origin) => RunConfigError::In { origin: origin.to_owned(), problem: Box::new(problem) },
                 None => problem,
@@ -171,7 +196,7 @@ mod tests {
         optimizer = { learning_rate = 1e-3 }
     "#;
 
-    const TRAIN_KEYS: &str = "seed, steps, prompts_per_step, group_size, epochs, mini_batches, micro_batch_tokens, dynamic_sampling, sampling, optimizer, parity_tolerance, traces_per_step";
+    const TRAIN_KEYS: &str = "seed, steps, prompts_per_step, group_size, epochs, mini_batches, micro_batch_tokens, dynamic_sampling, sampling, optimizer, critic_learning_rate, parity_tolerance, traces_per_step, token_traces_per_step";
 
     fn base() -> ConfigLayers {
         ConfigLayers::default().text("base", BASE)
@@ -214,18 +239,18 @@ mod tests {
     #[test]
     fn environment_and_single_keys_are_typed_by_toml_and_strings_need_no_quotes() {
         let config = base()
-            .environment(variable("FIREBRICK__OBJECTIVE__CLIP_HIGH", "0.28"))
+            .environment(variable("FIREBRICK__OBJECTIVE__SCHEDULE__HIGH", "0.28"))
             .environment(variable("FIREBRICK_TRAIN_STEPS", "not one of ours"))
             .environment(variable("FIREBRICK__RUN__OVERWRITE", "true"))
             .set("objective.type=grpo")
-            .set("objective.kl={ estimator = \"k3\", coefficient = 0.04 }")
+            .set("objective.kl={ estimator = \"k1\", coefficient = 0.04 }")
             .set("train.sampling.stop_tokens=[3, 4]")
             .set("train.optimizer.learning_rate=1e-4")
             .set("run.directory=runs/a=b")
             .set("tokenizer.alphabet=\"0123\"")
             .load()
             .unwrap();
-        let objective = "type = 'grpo'\nclip_high = 0.28\nkl = { estimator = 'k3', coefficient = 0.04 }";
+        let objective = "type = 'grpo'\nschedule.high = 0.28\nkl.estimator = 'k1'";
         assert_eq!(config.objective, toml::from_str(objective).unwrap());
         assert_eq!(config.train.sampling.stop_tokens, [3, 4]);
         assert_eq!(config.train.optimizer.learning_rate, 1e-4);
@@ -255,10 +280,11 @@ mod tests {
             "overlay: unknown key trian; did you mean train? known are run, data, tokenizer, model, warm_start, train, objective, reward, evaluation, checkpoints, control"
         );
         assert_eq!(
-            refused(base().set("objective.eps_maxx=0.3").set("objective.dual_clip=3.0")).split_once("? "),
+            refused(base().set("objective.schedule.eps_maxx=0.3").set("objective.gate.dual_clip=3.0"))
+                .split_once(", eps_"),
             Some((
-                "--set objective.eps_maxx=0.3: unknown key objective.eps_maxx; did you mean eps_max",
-                "known are eps_max, eps_min_low, eps_min_high, horizon, space, route, outer, dual_clip, kl, aggregation, advantage, anchor"
+                "--set objective.schedule.eps_maxx=0.3: unknown key objective.schedule.eps_maxx; did you mean eps_max? known are eps_max",
+                "min_low, eps_min_high, power, horizon, space"
             ))
         );
         assert_eq!(
@@ -269,10 +295,11 @@ mod tests {
 
     #[test]
     fn a_new_type_of_a_table_does_not_take_the_keys_of_the_old_one() {
-        let layers =
-            base().text("first", "objective.eps_max = 0.3").text("second", "objective.type = 'grpo'");
+        let layers = base()
+            .text("first", "objective.schedule.eps_max = 0.3")
+            .text("second", "objective.type = 'grpo'");
         let error = refused(layers);
-        assert!(error.starts_with("first: unknown key objective.eps_max; known are clip_low"), "{error}");
+        assert!(error.starts_with("first: unknown key objective.schedule.eps_max; known are low"), "{error}");
     }
 
     #[test]
@@ -281,10 +308,9 @@ mod tests {
             refused(base().set("train.optimizer.decay=liner")),
             "--set train.optimizer.decay=liner: train.optimizer.decay = \"liner\" is unknown; did you mean linear? known are constant, linear, cosine"
         );
-        assert_eq!(
-            refused(base().set("objective.type=reinforce")),
-            "--set objective.type=reinforce: objective.type = \"reinforce\" is unknown; known are grpo, dapo, gspo, tapo, pnpo, composed"
-        );
+        let error = refused(base().set("objective.type=policy_gradient"));
+        let start = "--set objective.type=policy_gradient: objective.type = \"policy_gradient\" is unknown; known are grpo, ";
+        assert!(error.starts_with(start) && error.ends_with(", composed"), "{error}");
     }
 
     #[test]
@@ -296,7 +322,10 @@ mod tests {
         assert_eq!(without("steps = 10"), missing("train.steps"));
         assert_eq!(without("learning_rate = 1e-3"), missing("train.optimizer.learning_rate"));
         assert_eq!(without("evaluation = { samples = 4 }"), missing("evaluation"));
-        assert_eq!(refused(base().set("objective.type=pnpo")), missing("objective.eps_minus"));
+        assert_eq!(
+            refused(base().set("objective.type=pnpo")),
+            "--set objective.type=pnpo: objective.type = \"pnpo\": pnpo has no default for schedule.eps_minus: the paper does not publish it; try 3e-4, 0.01 or 0.2"
+        );
         assert_eq!(refused(ConfigLayers::default()), missing("run"));
     }
 
@@ -307,7 +336,7 @@ mod tests {
             ("train.steps=many", "train.steps = \"many\": expected a whole number, at least 0"),
             ("run.overwrite=yes", "run.overwrite = \"yes\": expected true or false"),
             ("tokenizer.alphabet=123", "tokenizer.alphabet = 123: expected a string"),
-            ("objective.eps_max=\"0.3\"", "objective.eps_max = \"0.3\": expected a number"),
+            ("objective.schedule.eps_max=\"0.3\"", "objective.schedule.eps_max = \"0.3\": expected a number"),
             ("train=5", "train = 5: expected a table"),
         ] {
             assert_eq!(refused(base().set(given)), format!("--set {given}: {expected}"));
@@ -332,7 +361,7 @@ mod tests {
             ("warm_start.stop_at_accuracy=30", "warm_start.stop_at_accuracy = 30: allowed is a share"),
             ("evaluation.samples=0", "evaluation.samples = 0: allowed is a whole number"),
             ("model.hidden_size=0", "model.hidden_size = 0: allowed is at least 1"),
-            ("objective.eps_max=-1.0", "objective.eps_max = -1: allowed is"),
+            ("objective.schedule.eps_max=-1.0", "objective.schedule.eps_max = -1: allowed is"),
             ("reward={ type = \"exact_answer\", wrong_reward = nan }", "reward.wrong_reward = NaN: "),
             ("tokenizer.alphabet=aa", "tokenizer.alphabet: the tokenizer cannot be built"),
         ] {

@@ -7,7 +7,14 @@ use serde_json::Value;
 use crate::{CheckpointError, checkpoint::Manifest};
 
 /// Keys that a continuation may change: where things lie and how much is done, not what is computed in a step.
-const FREE: [&str; 5] = ["run", "checkpoints", "train.steps", "train.traces_per_step", "evaluation.every"];
+const FREE: [&str; 6] = [
+    "run",
+    "checkpoints",
+    "train.steps",
+    "train.traces_per_step",
+    "train.token_traces_per_step",
+    "evaluation.every",
+];
 
 /// Checks that a run with `config` on `data` would go on as the checkpoint's run would have.
 pub(crate) fn check_same_run(

@@ -21,7 +21,7 @@ pub struct WorkedSolution {
 /// Reads problems, one JSON object a line; empty lines are skipped.
 ///
 /// A row has `prompt` (a string, or a list of `{role, content}` messages) and the reference answer in `answer` or in
-/// `reward_model.ground_truth`. `data_source` is kept; the id is `id`, `extra_info.id` or `FILE:LINE`; all other keys
+/// `reward_model.ground_truth`. `data_source` and `guidance` are kept; the id is `id`, `extra_info.id` or `FILE:LINE`; all other keys
 /// go to [`Prompt::extra`].
 ///
 /// # Errors
@@ -113,7 +113,13 @@ fn prompt_of(mut row: Map<String, Value>, default_id: &str) -> Result<Prompt, St
         Some(Value::String(source)) => source,
         _ => String::new(),
     };
+    let guidance = match row.remove("guidance") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(guidance)) => Some(guidance),
+        other => return Err(format!("`guidance` must be a string, found {}", kind(other.as_ref()))),
+    };
     let mut prompt = Prompt::new(id, "", answer).with_data_source(data_source);
+    prompt.guidance = guidance;
     prompt.messages = messages;
     prompt.extra = row;
     Ok(prompt)

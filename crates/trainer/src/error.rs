@@ -64,6 +64,16 @@ pub enum TrainerError {
         /// Tokens of the model.
         model: usize,
     },
+    /// The objective looks at more tokens than there are.
+    #[error(
+        "the objective compares the {k} most likely tokens, but the model's vocabulary has {vocabulary}; lower k to at most that"
+    )]
+    TopK {
+        /// Tokens per position.
+        k: usize,
+        /// Tokens of the model.
+        vocabulary: usize,
+    },
     /// There is nothing to train or evaluate on.
     #[error("{what} is empty")]
     NoData {

@@ -7,10 +7,14 @@ use burn::{
     optim::{AdamW, AdamWConfig, Optimizer, adaptor::OptimizerAdaptor},
     tensor::{TensorData, backend::AutodiffBackend},
 };
-use firebrick_models::{ModelError, load_safetensors};
+use firebrick_models::{ModelError, load_safetensors, load_tensors};
 use serde::{Deserialize, Serialize};
 
-use crate::{LearningRateDecay, LearningRateSchedule, TrainerError, gradients::Gradients, optimizer_state};
+use crate::{
+    CheckpointError, LearningRateDecay, LearningRateSchedule, TrainerError,
+    gradients::{GradientGroups, Gradients},
+    optimizer_state,
+};
 
 /// AdamW and its learning rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,11 +140,17 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Learner<B, M> {
         optimizer_state::to_tensors(self.model(), moments)
     }
 
+    /// Takes over what [`Self::moments`] returned, from a file.
+    pub(crate) fn load_moments_from(&mut self, path: &Path) -> Result<(), CheckpointError> {
+        self.load_moments(load_tensors(path)?)
+            .map_err(|reason| CheckpointError::State { path: path.to_owned(), reason })
+    }
+
     /// Takes over what [`Self::moments`] returned.
     ///
     /// # Errors
     /// Says which tensors do not fit the model.
-    pub(crate) fn load_moments(&mut self, tensors: BTreeMap<String, TensorData>) -> Result<(), String> {
+    fn load_moments(&mut self, tensors: BTreeMap<String, TensorData>) -> Result<(), String> {
         let (matrices, rest) = optimizer_state::from_tensors(self.model(), tensors)?;
         self.decayed = self.decayed.clone().load_record(matrices.into_iter().collect());
         self.plain = self.plain.clone().load_record(rest.into_iter().collect());
@@ -152,11 +162,24 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Learner<B, M> {
     /// # Errors
     /// When a gradient is not finite; the model is unchanged.
     pub(crate) fn step(&mut self, gradients: Gradients<M>, learning_rate: f64) -> Result<f64, TrainerError> {
-        let (groups, norm) = gradients.finish::<B>(self.model(), self.max_grad_norm)?;
+        let (groups, norm) = self.clip(gradients)?;
+        self.apply(groups, learning_rate);
+        Ok(norm)
+    }
+
+    /// The gradients as the optimizer takes them, and their global norm before clipping.
+    ///
+    /// # Errors
+    /// When a gradient is not finite.
+    pub(crate) fn clip(&self, gradients: Gradients<M>) -> Result<(GradientGroups, f64), TrainerError> {
+        gradients.finish::<B>(self.model(), self.max_grad_norm)
+    }
+
+    /// Moves the weights.
+    pub(crate) fn apply(&mut self, groups: GradientGroups, learning_rate: f64) {
         let model = self.model.take().expect("the model is absent only inside `step`");
         let model = self.decayed.step(learning_rate, model, groups.decayed);
         self.model = Some(self.plain.step(learning_rate, model, groups.plain));
-        Ok(norm)
     }
 }
 

@@ -49,8 +49,12 @@ impl MemoryEstimate {
         let parameters = FLOAT * config.model.parameter_count() as u64;
         let micro_batch = MicroBatch::largest(config, longest_prompt);
         let mut parts = vec![("weights", parameters), ("optimizer moments", 2 * parameters)];
-        if config.objective.build().requirements().reference_log_probs {
+        let requirements = config.objective.build().requirements();
+        if requirements.reference_log_probs {
             parts.push(("reference policy", parameters));
+        }
+        if requirements.values {
+            parts.push(("critic with moments", 3 * parameters));
         }
         parts.extend([
             ("key-value cache", cache(config, micro_batch.positions)),
@@ -144,7 +148,7 @@ impl MicroBatch {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_objectives::{GrpoConfig, KlEstimator, KlTerm, ObjectiveConfig};
+    use firebrick_objectives::ObjectiveConfig;
 
     use super::*;
 
@@ -263,8 +267,7 @@ mod tests {
     fn the_reference_policy_is_there_only_with_a_kl_penalty() {
         let mut config = config();
         assert_eq!(part(&config, "reference policy"), None);
-        let kl = KlTerm { estimator: KlEstimator::K3, coefficient: 0.04 };
-        config.objective = ObjectiveConfig::Grpo(GrpoConfig { kl: Some(kl), ..GrpoConfig::default() });
+        config.objective = ObjectiveConfig::preset("grpo").unwrap();
         assert_eq!(part(&config, "reference policy"), Some(4 * 872));
     }
 

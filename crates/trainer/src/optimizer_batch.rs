@@ -1,6 +1,6 @@
 //! One optimizer step: the denominator of the whole batch, micro-batches, coefficients, gradients.
 
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use burn::{
     module::AutodiffModule,
@@ -10,16 +10,18 @@ use firebrick_core::{
     Binding, CausalLm, Current, EntropyMode, LogProbs, Metrics, Objective, OptimizerBatch, ResponseContext,
     ResponseTerms, ResponseTokens, ScoreOptions, TokenScores,
 };
-use firebrick_objectives::Denominator;
+use firebrick_objectives::{Denominator, PositionDiagnostics};
+use rayon::prelude::*;
 
 use crate::{
     Plan, Sequence, TensorBatch, Timings, TrainerError,
+    critic::CriticTargets,
     gradients::Gradients,
     micro_batches,
     plan::PolicyLoss,
     score,
     sequence::{floats, ints, log_probs, split_rows, to_host},
-    surrogate,
+    surrogate, top_k,
 };
 
 /// A response that is trained on.
@@ -29,28 +31,49 @@ pub(crate) struct TrainRow {
     pub(crate) name: String,
     pub(crate) sequence: Sequence,
     pub(crate) context: ResponseContext,
+    /// What the critic is trained towards, when there is one.
+    pub(crate) critic: Option<CriticTargets>,
+}
+
+/// What was measured over an optimizer batch.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    pub(crate) metrics: Metrics,
+    pub(crate) positions: PositionDiagnostics,
+    /// Log-probs of the responses whose tokens are traced, as the objective saw them last; by index.
+    pub(crate) traced: BTreeMap<usize, Vec<f64>>,
+}
+
+impl Measured {
+    /// Takes over what was measured in another optimizer step of the same rollout batch.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.metrics.merge(&other.metrics);
+        self.positions.merge(&other.positions);
+        self.traced.extend(other.traced);
+    }
 }
 
 /// Runs forward and backward over all micro-batches of an optimizer batch.
 ///
-/// Returns the accumulated gradients, or `None` when the batch holds no policy token, so that there is no step to take.
+/// Returns the accumulated gradients and the one denominator, or `None` when no token of the batch is counted, so that there
+/// is no step to take.
 pub(crate) fn accumulate<B: AutodiffBackend, M>(
     plan: &mut Plan<B>,
     model: &M,
     rows: &[&TrainRow],
     entropy: EntropyMode,
-    metrics: &mut Metrics,
+    measured: &mut Measured,
     timings: &mut Timings,
     device: &B::Device,
-) -> Result<Option<Gradients<M>>, TrainerError>
+) -> Result<Option<(Gradients<M>, Denominator)>, TrainerError>
 where
     M: CausalLm<B> + AutodiffModule<B>,
     M::InnerModule: CausalLm<B::InnerBackend>,
 {
-    let Ok(denominator) = Denominator::of(rows.iter().map(|row| row.context.len())) else {
+    prepare(plan, model, rows, device)?;
+    let Ok(denominator) = Denominator::of(rows.iter().map(|row| plan.counted_tokens(&row.context))) else {
         return Ok(None);
     };
-    prepare(plan, model, rows, device)?;
     let _span = tracing::info_span!("loss", rows = rows.len()).entered();
     let lengths: Vec<usize> = rows.iter().map(|row| row.sequence.len()).collect();
     let mut gradients = Gradients::new();
@@ -65,22 +88,39 @@ where
             entropy,
             ..ScoreOptions::default()
         };
+        let top_k = plan.requirements.top_k > 0;
+        let top_k = top_k.then(|| current_top_k(plan, &model.valid(), &batch, &sequences, device));
         let Some(scores) = score(model, &sequences, options, device) else { continue };
         let TokenScores { log_probs, entropies } = scores;
-        if let Some(entropies) = entropies {
-            let tokens = entropies.dims()[0] as f64;
-            metrics.add_mean("entropy", to_host(entropies.inner()).iter().sum(), tokens);
+        let entropy_values = entropies.as_ref().map(|entropies| to_host(entropies.clone().inner()));
+        if let Some(values) = &entropy_values {
+            measured.metrics.add_mean("entropy", values.iter().sum(), values.len() as f64);
         }
-        let weights: Vec<f64> =
-            batch.iter().map(|row| plan.aggregation.weight(&denominator, row.context.len())).collect();
-        let part = MicroBatch { rows: &batch, sequences: &sequences, weights: &weights };
-        let (loss, value) = match part.loss(plan, log_probs.clone(), metrics, &mut on_host, device) {
+        let weight =
+            |row: &&TrainRow| plan.aggregation.weight(&denominator, plan.counted_tokens(&row.context));
+        let weights: Vec<f64> = batch.iter().map(weight).collect();
+        let part = MicroBatch {
+            rows: &batch,
+            sequences: &sequences,
+            weights: &weights,
+            entropies: entropy_values.as_deref(),
+            top_k: top_k.as_deref(),
+        };
+        let (mut loss, mut value) = match part.loss(plan, log_probs.clone(), measured, &mut on_host, device) {
             Ok(loss) => loss,
             Err(error) => {
                 log_probs.sum().backward(); // a graph that is never run backward is never freed
                 return Err(error);
             }
         };
+        if plan.entropy_coefficient > 0.0
+            && let (Some(entropies), Some(values)) = (entropies, &entropy_values)
+        {
+            let shares = part.token_weights(plan.entropy_coefficient);
+            value -= shares.iter().zip(values).map(|(share, value)| share * value).sum::<f64>();
+            loss = loss
+                + surrogate(entropies, floats(shares.iter().map(|share| *share as f32).collect(), device));
+        }
         total += value;
         gradients.backward(&loss, model);
     }
@@ -89,8 +129,8 @@ where
     if !total.is_finite() {
         return Err(TrainerError::NonFinite { what: "the loss".into(), value: total });
     }
-    metrics.add_mean("loss", total, 1.0);
-    Ok(Some(gradients))
+    measured.metrics.add_mean("loss", total, 1.0);
+    Ok(Some((gradients, denominator)))
 }
 
 /// Rows that go through the model together.
@@ -99,15 +139,44 @@ struct MicroBatch<'a> {
     sequences: &'a [&'a Sequence],
     /// Aggregation weight of each row.
     weights: &'a [f64],
+    /// Entropy of every policy token, row after row, when there are any.
+    entropies: Option<&'a [f64]>,
+    /// The current policy's log-probs of the behaviour policy's most likely tokens, row by row, when required.
+    top_k: Option<&'a [Vec<f64>]>,
 }
 
 impl MicroBatch<'_> {
+    /// `scale` times the aggregation weight of every policy token, row after row.
+    fn token_weights(&self, scale: f64) -> Vec<f64> {
+        let rows = self.rows.iter().zip(self.weights);
+        rows.flat_map(|(row, weight)| std::iter::repeat_n(scale * weight, row.context.len())).collect()
+    }
+
+    /// The responses as the parts of an objective see them.
+    fn responses<'c>(
+        &'c self,
+        current: &'c [LogProbs<Current>],
+    ) -> Result<Vec<ResponseTokens<'c>>, TrainerError> {
+        let entropies = self.entropies.map(|values| split_rows(values, self.sequences));
+        let response = |(index, row): (usize, &&'c TrainRow)| {
+            let mut response = ResponseTokens::new(&row.context, &current[index])?;
+            if let Some(entropies) = &entropies {
+                response = response.with_entropies(entropies[index])?;
+            }
+            if let Some(top_k) = self.top_k {
+                response = response.with_top_k(&top_k[index])?;
+            }
+            Ok(response)
+        };
+        self.rows.iter().enumerate().map(response).collect()
+    }
+
     /// The loss that is run backward, and its value.
     fn loss<B: AutodiffBackend>(
         &self,
         plan: &Plan<B>,
         log_probs: Tensor<B, 1>,
-        metrics: &mut Metrics,
+        measured: &mut Measured,
         on_host: &mut f64,
         device: &B::Device,
     ) -> Result<(Tensor<B, 1>, f64), TrainerError> {
@@ -124,15 +193,23 @@ impl MicroBatch<'_> {
                 let clock = Instant::now();
                 let mut coefficients = Vec::with_capacity(values.len());
                 let mut total = 0.0;
-                for ((row, current), weight) in self.rows.iter().zip(&current).zip(self.weights) {
-                    let response = ResponseTokens::new(&row.context, current)?;
-                    let terms = objective.evaluate(&response, *weight);
+                let responses = self.responses(&current)?;
+                let evaluate =
+                    |(response, weight): (&ResponseTokens<'_>, &f64)| objective.evaluate(response, *weight);
+                let evaluated: Vec<ResponseTerms> =
+                    responses.par_iter().zip(self.weights).map(evaluate).collect();
+                let kl_in_loss = plan.requirements.reference_log_probs && plan.reward_kl.is_none();
+                for ((row, response), terms) in self.rows.iter().zip(&responses).zip(evaluated) {
                     check_finite(row, "coefficient", &terms.coefficients)?;
                     if !terms.loss.is_finite() {
                         let what = format!("the loss of {}", row.name);
                         return Err(TrainerError::NonFinite { what, value: terms.loss });
                     }
-                    record_terms(&response, &terms, plan.requirements.reference_log_probs, metrics);
+                    record_terms(response, &terms, kl_in_loss, &mut measured.metrics);
+                    measured.positions.add(response, &terms);
+                    if row.context.index() < plan.settings.token_traces_per_step {
+                        measured.traced.insert(row.context.index(), response.current().to_vec());
+                    }
                     total += terms.loss;
                     coefficients.extend(terms.coefficients.iter().map(|c| *c as f32));
                 }
@@ -157,6 +234,22 @@ fn check_finite(row: &TrainRow, number: &str, values: &[f64]) -> Result<(), Trai
             value: values[token],
         }),
     }
+}
+
+/// The current policy's log-probs of the behaviour policy's most likely tokens.
+fn current_top_k<B: AutodiffBackend, N: CausalLm<B::InnerBackend>>(
+    plan: &Plan<B>,
+    model: &N,
+    rows: &[&TrainRow],
+    sequences: &[&Sequence],
+    device: &B::Device,
+) -> Vec<Vec<f64>> {
+    let wanted: Vec<_> = rows
+        .iter()
+        .map(|row| row.context.top_k().expect("the batch was collected with what is required"))
+        .collect();
+    let temperature = plan.settings.sampling.temperature;
+    top_k::log_probs_of(model, sequences, &wanted, temperature, plan.settings.micro_batch_limit(), device)
 }
 
 /// Shows the whole batch to the stateful parts of the objective.

@@ -2,10 +2,10 @@
 
 use burn::tensor::backend::AutodiffBackend;
 use firebrick_core::{
-    AdvantageEstimator, Anchor, Objective, Requirements, RewardVerifier, RootSeed, SamplingError,
-    SamplingSpec, StateError, Stateful,
+    AdvantageEstimator, Anchor, EntropyMode, Objective, Requirements, ResponseContext, RewardVerifier,
+    RootSeed, SamplingError, SamplingSpec, StateError, Stateful,
 };
-use firebrick_objectives::{Aggregation, Recipe};
+use firebrick_objectives::{Aggregation, KlTerm, Recipe, ValueLoss};
 use serde::{Deserialize, Serialize};
 
 use crate::{DynamicSampling, OptimizerSettings, TensorObjective, dump::Parts};
@@ -38,6 +38,9 @@ pub struct TrainSettings {
     pub sampling: SamplingSpec,
     /// AdamW and its learning rate.
     pub optimizer: OptimizerSettings,
+    /// Peak learning rate of the critic, for advantages that need one; default the policy's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critic_learning_rate: Option<f64>,
     /// Largest mean absolute difference (nats) between behaviour log-probs and those of a full forward pass that the probe
     /// before the first optimizer step accepts; a single token may differ by twenty times as much. Default 1e-5, for f32.
     #[serde(default = "default_parity_tolerance")]
@@ -45,6 +48,9 @@ pub struct TrainSettings {
     /// Completions of each step that are written to the traces.
     #[serde(default = "default_traces_per_step")]
     pub traces_per_step: usize,
+    /// How many of these hold every token with its log-probs, for `firebrick explain --from`.
+    #[serde(default = "default_token_traces_per_step")]
+    pub token_traces_per_step: usize,
 }
 
 fn one() -> usize {
@@ -58,6 +64,10 @@ fn default_parity_tolerance() -> f64 {
 }
 fn default_traces_per_step() -> usize {
     8
+}
+
+fn default_token_traces_per_step() -> usize {
+    2
 }
 
 impl TrainSettings {
@@ -81,14 +91,22 @@ impl TrainSettings {
             dynamic_sampling: None,
             sampling,
             optimizer: OptimizerSettings::new(learning_rate),
+            critic_learning_rate: None,
             parity_tolerance: default_parity_tolerance(),
             traces_per_step: default_traces_per_step(),
+            token_traces_per_step: default_token_traces_per_step(),
         }
     }
 
     /// Optimizer steps of the whole run.
     pub fn optimizer_steps(&self) -> usize {
         self.steps * self.epochs * self.mini_batches
+    }
+
+    /// The critic's optimizer.
+    pub(crate) fn critic_optimizer(&self) -> OptimizerSettings {
+        let learning_rate = self.critic_learning_rate.unwrap_or(self.optimizer.learning_rate);
+        OptimizerSettings { learning_rate, ..self.optimizer.clone() }
     }
 
     pub(crate) fn micro_batch_limit(&self) -> Option<usize> {
@@ -118,6 +136,14 @@ impl TrainSettings {
             "1 to prompts_per_step, since a group is never split over optimizer steps",
         )?;
         self.optimizer.validate()?;
+        if let Some(rate) = self.critic_learning_rate {
+            require(
+                rate.is_finite() && rate > 0.0,
+                "critic_learning_rate",
+                rate,
+                "a finite number, above 0",
+            )?;
+        }
         require(self.parity_tolerance > 0.0, "parity_tolerance", self.parity_tolerance, "above 0")?;
         self.sampling.validate()?;
         if !self.sampling.has_full_support() {
@@ -140,15 +166,6 @@ pub(crate) enum PolicyLoss<B: AutodiffBackend> {
     Tensor(Box<dyn TensorObjective<B>>),
 }
 
-impl<B: AutodiffBackend> PolicyLoss<B> {
-    fn requirements(&self) -> Requirements {
-        match self {
-            Self::Host(objective) => objective.requirements(),
-            Self::Tensor(objective) => objective.requirements(),
-        }
-    }
-}
-
 /// A composition that was found to work. [`crate::Trainer`] takes nothing else, so no weight is loaded for one that does not.
 #[derive(Debug)]
 pub struct Plan<B: AutodiffBackend> {
@@ -157,6 +174,10 @@ pub struct Plan<B: AutodiffBackend> {
     pub(crate) aggregation: Aggregation,
     pub(crate) advantage: Box<dyn AdvantageEstimator>,
     pub(crate) anchor: Anchor,
+    pub(crate) entropy_coefficient: f64,
+    pub(crate) guided_prompts: bool,
+    pub(crate) reward_kl: Option<KlTerm>,
+    pub(crate) value_loss: Option<ValueLoss>,
     pub(crate) verifier: Box<dyn RewardVerifier>,
     pub(crate) control: Option<Box<dyn RewardVerifier>>,
     pub(crate) requirements: Requirements,
@@ -172,15 +193,32 @@ impl<B: AutodiffBackend> Plan<B> {
         recipe: Recipe,
         verifier: impl RewardVerifier + 'static,
     ) -> Result<Self, PlanError> {
-        let Recipe { objective, aggregation, advantage, anchor } = recipe;
-        Self::checked(
-            settings,
-            PolicyLoss::Host(objective),
+        let requirements = recipe.requirements();
+        let Recipe {
+            objective,
             aggregation,
             advantage,
             anchor,
-            Box::new(verifier),
-        )
+            entropy_coefficient,
+            guided_prompts,
+            reward_kl,
+            value_loss,
+        } = recipe;
+        Self {
+            settings,
+            loss: PolicyLoss::Host(objective),
+            aggregation,
+            advantage,
+            anchor,
+            entropy_coefficient,
+            guided_prompts,
+            reward_kl,
+            value_loss,
+            verifier: Box::new(verifier),
+            control: None,
+            requirements,
+        }
+        .checked()
     }
 
     /// The same with an objective in Burn tensors.
@@ -194,26 +232,26 @@ impl<B: AutodiffBackend> Plan<B> {
         advantage: impl AdvantageEstimator + 'static,
         verifier: impl RewardVerifier + 'static,
     ) -> Result<Self, PlanError> {
-        Self::checked(
+        Self {
+            requirements: objective.requirements().union(advantage.requirements()),
             settings,
-            PolicyLoss::Tensor(Box::new(objective)),
+            loss: PolicyLoss::Tensor(Box::new(objective)),
             aggregation,
-            Box::new(advantage),
-            Anchor::Behaviour,
-            Box::new(verifier),
-        )
+            advantage: Box::new(advantage),
+            anchor: Anchor::Behaviour,
+            entropy_coefficient: 0.0,
+            guided_prompts: false,
+            reward_kl: None,
+            value_loss: None,
+            verifier: Box::new(verifier),
+            control: None,
+        }
+        .checked()
     }
 
-    fn checked(
-        settings: TrainSettings,
-        loss: PolicyLoss<B>,
-        aggregation: Aggregation,
-        advantage: Box<dyn AdvantageEstimator>,
-        anchor: Anchor,
-        verifier: Box<dyn RewardVerifier>,
-    ) -> Result<Self, PlanError> {
+    fn checked(self) -> Result<Self, PlanError> {
+        let Self { settings, requirements, .. } = &self;
         settings.validate()?;
-        let requirements = loss.requirements().union(advantage.requirements());
         if settings.group_size < requirements.min_group_size {
             return Err(PlanError::Combination {
                 problem: format!(
@@ -233,17 +271,53 @@ impl<B: AutodiffBackend> Plan<B> {
                 fix: "set micro_batch_tokens = 0",
             });
         }
-        if let PolicyLoss::Tensor(_) = loss
-            && (requirements.reference_log_probs || requirements.batch_current_log_probs)
-        {
-            return Err(PlanError::Combination {
-                problem:
-                    "a tensor objective is given neither reference log-probs nor those of the whole batch"
+        if let PolicyLoss::Tensor(objective) = &self.loss {
+            let asked = objective.requirements();
+            if asked.reference_log_probs
+                || asked.proximal_log_probs
+                || asked.batch_current_log_probs
+                || asked.entropies
+                || asked.top_k > 0
+            {
+                return Err(PlanError::Combination {
+                    problem: "a tensor objective is given log-probs of the behaviour and the current policy only: \
+                              none of a reference or proximal policy, of the whole batch or of the most likely \
+                              tokens, and no entropies"
                         .into(),
-                fix: "write it as a host objective",
+                    fix: "write it as a host objective",
+                });
+            }
+        }
+        if requirements.values != self.value_loss.is_some() {
+            return Err(PlanError::Combination {
+                problem: if requirements.values {
+                    "the advantages need a critic's values, but nothing trains a critic".into()
+                } else {
+                    "there is a value loss, but the advantages use no critic".into()
+                },
+                fix: "set the recipe's value_loss together with advantages such as gae, or neither",
             });
         }
-        Ok(Self { settings, loss, aggregation, advantage, anchor, verifier, control: None, requirements })
+        Ok(self)
+    }
+
+    /// Whether a forward pass has to give entropies: for the bonus, for the objective, or to be recorded.
+    pub(crate) fn entropy_mode(&self, recorded: bool) -> EntropyMode {
+        if self.entropy_coefficient > 0.0 {
+            EntropyMode::Attached
+        } else if recorded || self.requirements.entropies {
+            EntropyMode::Detached
+        } else {
+            EntropyMode::Skip
+        }
+    }
+
+    /// How many of a response's tokens enter the denominator.
+    pub(crate) fn counted_tokens(&self, response: &ResponseContext) -> usize {
+        match &self.loss {
+            PolicyLoss::Host(objective) => objective.counted_tokens(response),
+            PolicyLoss::Tensor(_) => response.len(),
+        }
     }
 
     /// Replaces the verdicts that are trained on by those of `control`; evaluation keeps the verifier. This is how a

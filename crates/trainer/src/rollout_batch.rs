@@ -7,7 +7,7 @@ use std::{
 };
 
 use firebrick_core::{
-    Completion, FinishReason, GenerationRequest, Group, Metrics, PolicyRef, Prompt, RewardVerifier,
+    Completion, FinishReason, GenerationRequest, Group, Message, Metrics, PolicyRef, Prompt, RewardVerifier,
     RolloutEngine, Sample, SamplingSpec, TokenId, Tokenizer, UnscoredReason, Verdict,
 };
 
@@ -22,6 +22,8 @@ pub(crate) struct Sampler<'a, M> {
     pub(crate) verifier: &'a dyn RewardVerifier,
     /// Prompts are cut to their last tokens where they have more.
     pub(crate) max_prompt_tokens: Option<usize>,
+    /// Whether the policy is shown each prompt's guidance.
+    pub(crate) guided: bool,
     /// Where the seconds are counted.
     pub(crate) timings: &'a mut Timings,
 }
@@ -38,9 +40,9 @@ impl<M> Sampler<'_, M> {
     ) -> Result<Vec<Group>, TrainerError> {
         let mut requests = Vec::with_capacity(prompts.len() * samples);
         for (index, prompt) in prompts.iter().enumerate() {
-            let tokens = encode(self.tokenizer, prompt)?;
-            let cut = self.max_prompt_tokens.map_or(0, |most| tokens.len().saturating_sub(most));
-            let tokens: Arc<[TokenId]> = tokens[cut..].into();
+            let messages = if self.guided { &prompt.guided_messages() } else { &prompt.messages };
+            let tokens: Arc<[TokenId]> =
+                encode(self.tokenizer, prompt, messages, self.max_prompt_tokens)?.into();
             for sample in 0..samples {
                 let seed = seed_of(index as u64, sample as u64);
                 requests.push(GenerationRequest { prompt: tokens.clone(), seed });
@@ -72,10 +74,18 @@ impl<M> Sampler<'_, M> {
     }
 }
 
-fn encode(tokenizer: &dyn Tokenizer, prompt: &Prompt) -> Result<Vec<TokenId>, TrainerError> {
-    tokenizer
-        .encode_chat(&prompt.messages)
-        .map_err(|source| TrainerError::Prompt { id: prompt.id.clone(), source })
+/// The tokens of a prompt's messages, cut to their last `most`.
+pub(crate) fn encode(
+    tokenizer: &dyn Tokenizer,
+    prompt: &Prompt,
+    messages: &[Message],
+    most: Option<usize>,
+) -> Result<Vec<TokenId>, TrainerError> {
+    let mut tokens = tokenizer
+        .encode_chat(messages)
+        .map_err(|source| TrainerError::Prompt { id: prompt.id.clone(), source })?;
+    let cut = most.map_or(0, |most| tokens.len().saturating_sub(most));
+    Ok(tokens.split_off(cut))
 }
 
 /// The verdict on one completion. A verifier that fails or panics leaves it unscored; it is never a zero.

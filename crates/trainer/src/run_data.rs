@@ -123,7 +123,9 @@ fn fit(
     let mut kept = Vec::with_capacity(prompts.len());
     for prompt in prompts.drain(..) {
         let failed = |source| TrainerError::Prompt { id: prompt.id.clone(), source };
-        let tokens = tokenizer.encode_chat(&prompt.messages).map_err(failed)?.len();
+        let messages =
+            if config.objective.parts.guided_prompts { &prompt.guided_messages() } else { &prompt.messages };
+        let tokens = tokenizer.encode_chat(messages).map_err(failed)?.len();
         let fits = tokens <= limit;
         over_long += usize::from(!fits);
         match config.data.over_long_prompts {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use firebrick_core::Metrics;
+use firebrick_objectives::PositionReport;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -143,13 +144,20 @@ impl RunDirectory {
         file.write_all(line.as_bytes()).map_err(failed)
     }
 
-    /// Appends the metrics of a step. The step is always given, so rows cannot lose their order.
+    /// Appends the metrics of a step, with its table of importance weights by position. The step is always given, so rows
+    /// cannot lose their order.
     ///
     /// # Errors
     /// When they cannot be written.
-    pub fn log(&mut self, step: usize, metrics: &Metrics) -> Result<(), RunDirectoryError> {
+    pub fn log(
+        &mut self,
+        step: usize,
+        metrics: &Metrics,
+        positions: &PositionReport,
+    ) -> Result<(), RunDirectoryError> {
         let mut row = Map::new();
         row.insert("step".into(), Value::from(step));
+        row.insert("positions".into(), serde_json::json!(positions));
         for (name, value) in metrics.values() {
             row.insert(name.into(), Value::from(value));
         }
@@ -267,7 +275,7 @@ mod tests {
         let mut metrics = Metrics::default();
         metrics.add_mean("reward/mean", 1.0, 4.0);
         metrics.add_max("a", 2.0);
-        run.log(3, &metrics).unwrap();
+        run.log(3, &metrics, &PositionReport::default()).unwrap();
         let text = std::fs::read_to_string(run.path().join("metrics.jsonl")).unwrap();
         assert_eq!(text, "{\"a\":2.0,\"reward/mean\":0.25,\"step\":3}\n");
     }

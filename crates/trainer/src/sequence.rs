@@ -55,6 +55,15 @@ impl Sequence {
     }
 }
 
+impl Sequence {
+    /// The completion as if it had followed another prompt.
+    pub(crate) fn after_prompt(prompt: &[TokenId], completion: &Completion) -> Self {
+        let own = completion.tokens().len() - completion.response_tokens().len();
+        let scored = completion.policy_positions().map(|place| place - own + prompt.len()).collect();
+        Self { tokens: [prompt, completion.response_tokens()].concat(), scored }
+    }
+}
+
 impl From<&Completion> for Sequence {
     fn from(completion: &Completion) -> Self {
         Self { tokens: completion.tokens().to_vec(), scored: completion.policy_positions().collect() }
@@ -84,9 +93,6 @@ pub fn micro_batches(lengths: &[usize], max_tokens: Option<usize>) -> Vec<Vec<us
 
 /// Scores the chosen tokens of `sequences` with one forward pass.
 ///
-/// Rows are padded on the right, where causal attention keeps padding from every real token; the hidden states of
-/// scored tokens are *selected* before the head, so whatever padding holds never enters a sum.
-///
 /// # Shapes
 /// - returns log-probs (and entropies) `[N]`; `None` when no token is scored
 pub fn score<B: Backend, M: CausalLm<B>>(
@@ -95,6 +101,22 @@ pub fn score<B: Backend, M: CausalLm<B>>(
     options: ScoreOptions,
     device: &B::Device,
 ) -> Option<TokenScores<B>> {
+    let (hidden, targets) = scored_hidden(model, sequences, device)?;
+    Some(model.token_scores(hidden, ints(targets, device), options))
+}
+
+/// The hidden states that predict the scored tokens of `sequences`, and those tokens.
+///
+/// Rows are padded on the right, where causal attention keeps padding from every real token; the hidden states of
+/// scored tokens are *selected* before any head, so whatever padding holds never enters a sum.
+///
+/// # Shapes
+/// - returns hidden states `[N, D]`; `None` when no token is scored
+pub(crate) fn scored_hidden<B: Backend, M: CausalLm<B>>(
+    model: &M,
+    sequences: &[&Sequence],
+    device: &B::Device,
+) -> Option<(Tensor<B, 2>, Vec<i64>)> {
     let width = sequences.iter().map(|sequence| sequence.len() - 1).max()?;
     let mut tokens = Vec::with_capacity(sequences.len() * width);
     let mut positions = Vec::with_capacity(sequences.len() * width);
@@ -117,8 +139,7 @@ pub fn score<B: Backend, M: CausalLm<B>>(
     let matrix = |values: Vec<i64>| Tensor::<B, 2, Int>::from_data(TensorData::new(values, shape), device);
     let hidden = model.hidden(matrix(tokens), matrix(positions));
     let [rows, width, size] = hidden.dims();
-    let hidden = hidden.reshape([rows * width, size]).select(0, ints(gather, device));
-    Some(model.token_scores(hidden, ints(targets, device), options))
+    Some((hidden.reshape([rows * width, size]).select(0, ints(gather, device)), targets))
 }
 
 /// Log-probs of the scored tokens of every sequence, for a model on its inference backend.
@@ -131,12 +152,20 @@ pub fn log_probs<B: Backend, M: CausalLm<B>>(
     max_tokens: Option<usize>,
     device: &B::Device,
 ) -> Vec<Vec<f64>> {
+    per_row(sequences, max_tokens, |rows| Some(to_host(score(model, rows, options, device)?.log_probs)))
+}
+
+/// Computes one number per scored token, micro-batch by micro-batch; one list per sequence, in order.
+pub(crate) fn per_row(
+    sequences: &[&Sequence],
+    max_tokens: Option<usize>,
+    compute: impl Fn(&[&Sequence]) -> Option<Vec<f64>>,
+) -> Vec<Vec<f64>> {
     let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.len()).collect();
     let mut out = vec![Vec::new(); sequences.len()];
     for batch in micro_batches(&lengths, max_tokens) {
         let rows: Vec<&Sequence> = batch.iter().map(|index| sequences[*index]).collect();
-        if let Some(scores) = score(model, &rows, options, device) {
-            let values = to_host(scores.log_probs);
+        if let Some(values) = compute(&rows) {
             for (index, part) in batch.iter().zip(split_rows(&values, &rows)) {
                 out[*index] = part.to_vec();
             }

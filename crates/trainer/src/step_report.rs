@@ -1,6 +1,7 @@
 //! What a step did, and where its time went.
 
 use firebrick_core::Metrics;
+use firebrick_objectives::PositionReport;
 use serde::Serialize;
 
 /// What a step did.
@@ -14,6 +15,8 @@ pub struct StepReport {
     pub optimizer_steps: usize,
     /// Everything that was measured, under the names that the field uses.
     pub metrics: Metrics,
+    /// How importance weights behave by position.
+    pub positions: PositionReport,
     /// Wall-clock seconds.
     pub timings: Timings,
 }

@@ -9,16 +9,16 @@ mod update;
 use std::time::Instant;
 
 use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
-use firebrick_core::{
-    CausalLm, Metrics, PolicyRef, Prompt, RolloutEngine, SamplingSpec, SeedStream, Tokenizer,
-};
+use firebrick_core::{CausalLm, PolicyRef, Prompt, RolloutEngine, SamplingSpec, SeedStream, Tokenizer};
 
 pub use replay::{ReplayReport, ReplayRow};
 pub(crate) use telemetry::Progress;
+use telemetry::Traced;
 
 use crate::{
     EvaluationReport, EvaluationSettings, Plan, RunDirectory, StepReport, StopSignal, Timings, TrainerError,
-    data_cursor::DataCursor, evaluation, learner::Learner, rollout_batch::Sampler,
+    critic::Critic, data_cursor::DataCursor, evaluation, learner::Learner, optimizer_batch::Measured,
+    rollout_batch::Sampler,
 };
 
 /// Trains a model of type `M` on the autodiff backend `B` as a [`Plan`] says.
@@ -30,6 +30,7 @@ use crate::{
 pub struct Trainer<B: AutodiffBackend, M>
 where
     M: CausalLm<B> + AutodiffModule<B>,
+    M::InnerModule: CausalLm<B::InnerBackend>,
 {
     pub(crate) plan: Plan<B>,
     pub(crate) learner: Learner<B, M>,
@@ -40,6 +41,7 @@ where
     /// Prompts are cut to their last tokens where they have more.
     max_prompt_tokens: Option<usize>,
     reference: Option<M::InnerModule>,
+    critic: Option<Critic<B, M>>,
     run_directory: Option<RunDirectory>,
     cursor: DataCursor,
     step: usize,
@@ -71,6 +73,9 @@ where
                 model: model.vocab_size(),
             });
         }
+        if plan.requirements.top_k > model.vocab_size() {
+            return Err(TrainerError::TopK { k: plan.requirements.top_k, vocabulary: model.vocab_size() });
+        }
         let mut sampling = plan.settings.sampling.clone();
         if sampling.stop_tokens.is_empty() {
             sampling.stop_tokens = tokenizer.stop_tokens().to_vec();
@@ -85,6 +90,7 @@ where
             sampling,
             max_prompt_tokens: None,
             reference: None,
+            critic: None,
             run_directory: None,
             step: 0,
             version: 0,
@@ -154,15 +160,20 @@ where
             return Err(TrainerError::NoData { what: "the list of training prompts" });
         }
         let _span = tracing::info_span!("step", step = self.step).entered();
-        let mut metrics = Metrics::default();
+        let mut measured = Measured::default();
         let mut timings = Timings::default();
-        let groups = self.rollout(prompts, &mut metrics, &mut timings)?;
+        let groups = self.rollout(prompts, &mut measured.metrics, &mut timings)?;
         let clock = Instant::now();
-        let (rows, advantages) = self.rows(&groups, &mut metrics)?;
+        let (mut rows, advantages) = self.rows(&groups, &mut measured.metrics)?;
         timings.score = clock.elapsed().as_secs_f64();
-        let (outcome, optimizer_steps) = self.update(&rows, &mut metrics, &mut timings)?;
-        let report = StepReport { step: self.step, outcome, optimizer_steps, metrics, timings };
-        self.write(&report, &groups, &advantages)?;
+        let (outcome, optimizer_steps) = self.update(&mut rows, &mut measured, &mut timings)?;
+        let Measured { mut metrics, positions, traced } = measured;
+        let positions = positions.report();
+        for (name, value) in positions.scalars() {
+            metrics.add_mean(name, value, 1.0);
+        }
+        let report = StepReport { step: self.step, outcome, optimizer_steps, metrics, positions, timings };
+        self.write(&report, &groups, &advantages, &Traced { rows: &rows, current: &traced })?;
         self.step += 1;
         Ok(report)
     }
@@ -200,6 +211,7 @@ where
             tokenizer: self.tokenizer.as_ref(),
             verifier: self.plan.verifier.as_ref(),
             max_prompt_tokens: self.max_prompt_tokens,
+            guided: false,
             timings: &mut Timings::default(),
         }
         .groups(&chosen, settings.samples, |prompt, sample| {

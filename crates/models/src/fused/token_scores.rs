@@ -23,8 +23,10 @@ pub(super) fn composed<B: FusedOps>(
             true => logits,
             false => logits.div_scalar(options.temperature),
         };
-        if options.entropy == EntropyMode::Detached {
-            entropies.push(B::entropy(logits.clone()));
+        match options.entropy {
+            EntropyMode::Skip => {}
+            EntropyMode::Detached => entropies.push(B::entropy(logits.clone())),
+            EntropyMode::Attached => entropies.push(entropy(logits.clone())),
         }
         log_probs.push(chosen(logits, targets));
     }
@@ -49,7 +51,7 @@ fn chosen<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tenso
 
 /// Entropies log Σ e^z − Σ z·e^z / Σ e^z of logits shifted so that the highest is 0: `[N, V]` to `[N]`.
 pub(super) fn entropy<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 1> {
-    let highest = logits.clone().max_dim(1);
+    let highest = logits.clone().detach().max_dim(1);
     let shifted = logits - highest;
     let weights = shifted.clone().exp();
     let total = weights.clone().sum_dim(1);

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
-use firebrick_core::{CausalLm, EntropyMode, Metrics};
+use firebrick_core::CausalLm;
 
 use super::Trainer;
 use crate::{
     Timings, TrainerError, dump,
-    optimizer_batch::{TrainRow, accumulate},
+    optimizer_batch::{Measured, TrainRow, accumulate},
 };
 
 /// What a replay found.
@@ -71,21 +71,14 @@ where
         parts: &dump::Parts,
     ) -> Result<Result<f64, String>, TrainerError> {
         self.plan.load_parts(parts)?;
-        let model = self.learner.model();
-        let mut metrics = Metrics::default();
+        let (model, entropy) = (self.learner.model(), self.plan.entropy_mode(false));
+        let mut measured = Measured::default();
         let mut timings = Timings::default();
-        let outcome = accumulate(
-            &mut self.plan,
-            model,
-            rows,
-            EntropyMode::Skip,
-            &mut metrics,
-            &mut timings,
-            &self.device,
-        )
-        .and_then(|gradients| gradients.map(|gradients| gradients.finish::<B>(model, None)).transpose());
+        let outcome =
+            accumulate(&mut self.plan, model, rows, entropy, &mut measured, &mut timings, &self.device)
+                .and_then(|found| found.map(|(gradients, _)| gradients.finish::<B>(model, None)).transpose());
         match outcome {
-            Ok(_) => Ok(Ok(metrics.get("loss").unwrap_or(0.0))),
+            Ok(_) => Ok(Ok(measured.metrics.get("loss").unwrap_or(0.0))),
             Err(fault @ TrainerError::NonFinite { .. }) => Ok(Err(fault.to_string())),
             Err(error) => Err(error),
         }

@@ -4,15 +4,17 @@ use std::path::Path;
 
 use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
 use firebrick_core::CausalLm;
-use firebrick_models::{load_safetensors, load_tensors, save_safetensors, save_tensors};
+use firebrick_models::{load_safetensors, save_safetensors, save_tensors};
 use serde::{Deserialize, Serialize};
 
 use super::Trainer;
-use crate::{CheckpointError, dump::Parts};
+use crate::{CheckpointError, critic::Critic, dump::Parts};
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference.safetensors";
+const CRITIC: &str = "critic.safetensors";
+const CRITIC_OPTIMIZER: &str = "critic_optimizer.safetensors";
 const STATE: &str = "trainer.json";
 
 /// The small part of the state. Random streams have no state: they follow from the root seed and these counters.
@@ -47,6 +49,10 @@ where
         if let Some(reference) = &self.reference {
             save_safetensors(reference, folder.join(REFERENCE))?;
         }
+        if let Some(critic) = &self.critic {
+            save_safetensors(critic.learner.model(), folder.join(CRITIC))?;
+            save_tensors(&critic.learner.moments(), folder.join(CRITIC_OPTIMIZER))?;
+        }
         let counters = Counters {
             step: self.step,
             version: self.version,
@@ -74,10 +80,14 @@ where
         let counters: Counters = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
         self.plan.load_parts(&counters.parts).map_err(|error| failed(error.to_string()))?;
         self.learner.load_weights(&folder.join(MODEL))?;
-        let path = folder.join(OPTIMIZER);
-        self.learner
-            .load_moments(load_tensors(&path)?)
-            .map_err(|reason| CheckpointError::State { path, reason })?;
+        self.learner.load_moments_from(&folder.join(OPTIMIZER))?;
+        if folder.join(CRITIC).exists() {
+            let settings = self.plan.settings.critic_optimizer();
+            let mut critic = Critic::new(self.learner.model(), &settings, &self.device);
+            critic.learner.load_weights(&folder.join(CRITIC))?;
+            critic.learner.load_moments_from(&folder.join(CRITIC_OPTIMIZER))?;
+            self.critic = Some(critic);
+        }
         let reference = folder.join(REFERENCE);
         if reference.exists() {
             self.reference = Some(load_safetensors(self.learner.model().valid(), reference)?);

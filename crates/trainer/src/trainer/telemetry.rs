@@ -1,11 +1,13 @@
 //! What a step tells: progress, log, and the files of the run directory.
 
+use std::collections::BTreeMap;
+
 use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
-use firebrick_core::{Advantage, CausalLm, Group};
+use firebrick_core::{Advantage, CausalLm, Group, GroupRow, Tokenizer};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Trainer;
-use crate::{StepReport, TrainerError};
+use crate::{StepReport, TokenTrace, TrainerError, optimizer_batch::TrainRow};
 
 /// A run's progress, on a bar (when the output is a terminal) and in the log.
 pub(crate) struct Progress(ProgressBar);
@@ -40,6 +42,31 @@ impl Progress {
     }
 }
 
+/// The rows of a step whose tokens are traced.
+pub(super) struct Traced<'a> {
+    pub(super) rows: &'a [Vec<TrainRow>],
+    /// Current log-probs as the objective saw them last, by index.
+    pub(super) current: &'a BTreeMap<usize, Vec<f64>>,
+}
+
+impl Traced<'_> {
+    /// Every policy token of a response with its log-probs; `None` for one that is not traced or not trained on.
+    fn tokens(&self, index: usize, row: &GroupRow, tokenizer: &dyn Tokenizer) -> Option<TokenTrace> {
+        let current = self.current.get(&index)?;
+        let context = &self.rows.iter().flatten().find(|row| row.context.index() == index)?.context;
+        let ids = row.completion.policy_positions().map(|place| row.completion.tokens()[place]);
+        Some(TokenTrace {
+            text: ids.map(|id| tokenizer.decode(&[id])).collect(),
+            behaviour: context.behaviour().to_vec(),
+            proximal: context.proximal().map(<[f64]>::to_vec),
+            reference: context.reference().map(<[f64]>::to_vec),
+            current: current.clone(),
+            advantages: context.advantages().to_vec(),
+            max_response_len: context.max_response_len(),
+        })
+    }
+}
+
 impl<B: AutodiffBackend, M> Trainer<B, M>
 where
     M: CausalLm<B> + AutodiffModule<B>,
@@ -50,9 +77,10 @@ where
         report: &StepReport,
         groups: &[Group],
         advantages: &[Advantage],
+        traced: &Traced<'_>,
     ) -> Result<(), TrainerError> {
         let Some(run) = &mut self.run_directory else { return Ok(()) };
-        run.log(report.step, &report.metrics)?;
+        run.log(report.step, &report.metrics, &report.positions)?;
         let tokens: usize = groups
             .iter()
             .flat_map(|group| &group.rows)
@@ -68,7 +96,8 @@ where
             }),
         )?;
         let rows = groups.iter().flat_map(|group| group.rows.iter().map(move |row| (&group.prompt, row)));
-        for ((prompt, row), advantage) in rows.zip(advantages).take(self.plan.settings.traces_per_step) {
+        let rows = rows.zip(advantages).enumerate().take(self.plan.settings.traces_per_step);
+        for (index, ((prompt, row), advantage)) in rows {
             let advantage = match advantage {
                 Advantage::Excluded => None,
                 Advantage::Response(value) => Some(*value),
@@ -85,6 +114,7 @@ where
                     "advantage": advantage,
                     "tokens": row.completion.policy_len(),
                     "finish_reason": row.completion.finish_reason(),
+                    "token_trace": traced.tokens(index, row, self.tokenizer.as_ref()),
                 }),
             )?;
         }

@@ -9,7 +9,7 @@ use rand::seq::SliceRandom;
 use super::Trainer;
 use crate::{
     StepOutcome, Timings, TrainerError, dump,
-    optimizer_batch::{TrainRow, accumulate},
+    optimizer_batch::{Measured, TrainRow, accumulate},
 };
 
 /// Optimizer steps in a row that may be skipped before the run ends: one is an accident, three are a pattern.
@@ -26,12 +26,11 @@ where
     /// weights and stateful parts stay as they were.
     pub(super) fn update(
         &mut self,
-        groups: &[Vec<TrainRow>],
-        metrics: &mut Metrics,
+        groups: &mut [Vec<TrainRow>],
+        step: &mut Measured,
         timings: &mut Timings,
     ) -> Result<(StepOutcome, usize), TrainerError> {
         let settings = self.plan.settings.clone();
-        let schedule = settings.optimizer.schedule(settings.optimizer_steps());
         let planned = self.step * settings.epochs * settings.mini_batches;
         let (mut taken, mut skipped) = (0, 0);
         for epoch in 0..settings.epochs {
@@ -45,22 +44,19 @@ where
                     .flat_map(|group| &groups[*group])
                     .collect();
                 // The entropy of the sampling policy is a property of the batch; later passes would only repeat it.
-                let entropy = if epoch == 0 { EntropyMode::Detached } else { EntropyMode::Skip };
+                let entropy = self.plan.entropy_mode(epoch == 0);
                 let index = epoch * settings.mini_batches + part;
                 let before = self.plan.save_parts();
-                let mut part_metrics = Metrics::default();
-                match self.optimizer_step(
-                    &rows,
-                    entropy,
-                    schedule.at(planned + index),
-                    &mut part_metrics,
-                    timings,
-                ) {
+                let mut measured = Measured::default();
+                match self.optimizer_step(&rows, entropy, planned + index, &mut measured, timings) {
                     Ok(stepped) => {
-                        warn_if_ratio_is_one(taken, &mut part_metrics);
-                        metrics.merge(&part_metrics);
+                        warn_if_ratio_is_one(taken, &mut measured.metrics);
+                        step.merge(measured);
                         self.skipped_in_a_row = 0;
                         taken += usize::from(stepped);
+                        if stepped {
+                            groups.iter_mut().flatten().for_each(|row| row.context.age());
+                        }
                     }
                     Err(fault @ TrainerError::NonFinite { .. }) => {
                         skipped += 1;
@@ -71,8 +67,8 @@ where
                 }
             }
         }
-        metrics.add_sum("optimizer_steps", taken as f64);
-        metrics.add_sum("skipped_steps", f64::from(skipped));
+        step.metrics.add_sum("optimizer_steps", taken as f64);
+        step.metrics.add_sum("skipped_steps", f64::from(skipped));
         let outcome = match (taken, skipped) {
             (0, 0) => StepOutcome::NothingToTrain,
             (0, _) => StepOutcome::Skipped,
@@ -89,16 +85,36 @@ where
         &mut self,
         rows: &[&TrainRow],
         entropy: EntropyMode,
-        rate: f64,
-        metrics: &mut Metrics,
+        index: usize,
+        measured: &mut Measured,
         timings: &mut Timings,
     ) -> Result<bool, TrainerError> {
         let model = self.learner.model();
-        let gradients = accumulate(&mut self.plan, model, rows, entropy, metrics, timings, &self.device)?;
-        let Some(gradients) = gradients else { return Ok(false) };
+        let accumulated = accumulate(&mut self.plan, model, rows, entropy, measured, timings, &self.device)?;
+        let Some((gradients, denominator)) = accumulated else { return Ok(false) };
+        let metrics = &mut measured.metrics;
+        let clock = Instant::now();
+        let critic = match (&self.critic, self.plan.value_loss) {
+            (Some(critic), Some(loss)) => {
+                let gradients =
+                    critic.accumulate(&self.plan, loss, rows, &denominator, metrics, &self.device)?;
+                Some(critic.learner.clip(gradients)?)
+            }
+            _ => None,
+        };
+        timings.forward_backward += clock.elapsed().as_secs_f64();
         let _span = tracing::info_span!("optimize").entered();
         let clock = Instant::now();
-        let norm = self.learner.step(gradients, rate)?;
+        // Nothing moves before all gradients are known to be finite.
+        let (gradients, norm) = self.learner.clip(gradients)?;
+        let settings = &self.plan.settings;
+        let steps = settings.optimizer_steps();
+        let rate = settings.optimizer.schedule(steps).at(index);
+        self.learner.apply(gradients, rate);
+        if let (Some(critic), Some((gradients, norm))) = (&mut self.critic, critic) {
+            critic.learner.apply(gradients, settings.critic_optimizer().schedule(steps).at(index));
+            metrics.add_mean("critic_grad_norm", norm, 1.0);
+        }
         timings.optimizer += clock.elapsed().as_secs_f64();
         metrics.add_mean("grad_norm", norm, 1.0);
         metrics.add_mean("learning_rate", rate, 1.0);

@@ -88,8 +88,8 @@ fn sections_that_contradict_each_other_are_refused_with_the_fix() {
 
 #[test]
 fn a_number_out_of_range_names_its_section() {
-    let error = refused(&math().replace("type = \"tapo\"", "type = \"tapo\"\neps_max = -1.0"));
-    assert!(error.contains(": objective.eps_max = -1: allowed is "), "{error}");
+    let error = refused(&math().replace("type = \"tapo\"", "type = \"tapo\"\nschedule.eps_max = -1.0"));
+    assert!(error.contains(": objective.schedule.eps_max = -1: allowed is "), "{error}");
     let error = refused(&math().replace("samples = 8", "samples = 0"));
     assert!(error.contains(": evaluation.samples = 0: allowed is "), "{error}");
 }

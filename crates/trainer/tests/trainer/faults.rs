@@ -38,12 +38,7 @@ impl Objective for Breaks {
 }
 
 fn breaking(breaks: fn(&ResponseTokens<'_>) -> bool, settings: TrainSettings) -> Plan<Autodiff<Flex>> {
-    let recipe = Recipe {
-        objective: Box::new(Breaks(breaks)),
-        aggregation: Aggregation::TokenMean,
-        advantage: Box::new(GroupNormalized::default()),
-        anchor: firebrick_core::Anchor::Behaviour,
-    };
+    let recipe = Recipe::new(Breaks(breaks), Aggregation::TokenMean, GroupNormalized::default());
     Plan::new(settings, recipe, Echo::default()).unwrap()
 }
 

@@ -14,11 +14,11 @@ pub(crate) type NdArray = burn::backend::NdArray;
 
 /// The presets of the framework with settings that clip something.
 pub(crate) const PRESETS: [&str; 5] = [
-    r#"type = "grpo""#,
+    "type = \"grpo\"\nkl.coefficient = 0.0",
     r#"type = "dapo""#,
     r#"type = "gspo""#,
     r#"type = "tapo""#,
-    "type = \"pnpo\"\neps_minus = 0.05\neps_plus = 0.05",
+    "type = \"pnpo\"\nschedule.eps_minus = 0.05\nschedule.eps_plus = 0.05",
 ];
 
 pub(crate) fn objective(text: &str) -> ObjectiveConfig {

@@ -2,7 +2,6 @@
 
 use burn::backend::Autodiff;
 
-use firebrick_objectives::KlEstimator;
 use firebrick_reward::RandomReward;
 use firebrick_trainer::{
     EvaluationSettings, OptimizerSettings, Plan, RunDirectory, StepOutcome, TrainSettings, WarmStartSettings,
@@ -42,10 +41,7 @@ fn every_preset_learns_and_random_rewards_do_not() {
 
 #[test]
 fn the_proximal_anchor_and_a_reference_term_train_too() {
-    let mut config = objective("type = \"grpo\"\nanchor = \"proximal\"");
-    if let firebrick_objectives::ObjectiveConfig::Grpo(grpo) = &mut config {
-        grpo.kl = Some(firebrick_objectives::KlTerm { estimator: KlEstimator::K3, coefficient: 0.04 });
-    }
+    let config = objective("type = \"grpo\"\nanchor = \"proximal\"");
     let plan = Plan::<Autodiff<Flex>>::new(long(), config.build(), Echo::default()).unwrap();
     let mut trainer = trainer(plan);
     let reports = trainer.run(&prompts()).unwrap();

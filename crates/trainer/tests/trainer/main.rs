@@ -19,6 +19,8 @@ mod metrics;
 #[cfg(test)]
 mod micro_batches;
 #[cfg(test)]
+mod objectives;
+#[cfg(test)]
 mod parity_probe;
 #[cfg(test)]
 mod plan;

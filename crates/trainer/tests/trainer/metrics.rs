@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use burn::backend::Autodiff;
-use firebrick_objectives::{KlEstimator, KlTerm, ObjectiveConfig};
 use firebrick_trainer::{DynamicSampling, Plan, TrainSettings, WhenExhausted};
 
 use crate::fixture::{Echo, Flex, objective, prompts, settings, trainer};
@@ -27,10 +26,7 @@ fn documented() -> BTreeSet<String> {
 
 #[test]
 fn the_page_on_metrics_names_exactly_what_is_recorded() {
-    let mut config = objective("type = \"grpo\"");
-    if let ObjectiveConfig::Grpo(grpo) = &mut config {
-        grpo.kl = Some(KlTerm { estimator: KlEstimator::K3, coefficient: 0.01 });
-    }
+    let config = objective("type = \"grpo\"");
     let dynamic_sampling = Some(DynamicSampling { max_rounds: 3, when_exhausted: WhenExhausted::Repeat });
     let settings = TrainSettings { epochs: 2, dynamic_sampling, ..settings() };
     let plan = Plan::<Autodiff<Flex>>::new(settings, config.build(), Echo::default()).unwrap();

@@ -106,12 +106,7 @@ impl Stateful for Narrowing {
 /// A plan with a stateful part.
 pub(crate) fn plan<B: AutodiffBackend>(config: &RunConfig) -> Plan<B> {
     let objective = Composed::new(PrefixMean::default(), Narrowing::default(), PpoMin::default());
-    let recipe = Recipe {
-        objective: Box::new(objective),
-        aggregation: Aggregation::TokenMean,
-        advantage: Box::new(GroupNormalized::default()),
-        anchor: firebrick_core::Anchor::Behaviour,
-    };
+    let recipe = Recipe::new(objective, Aggregation::TokenMean, GroupNormalized::default());
     Plan::new(config.train.clone(), recipe, Echo::default()).expect("the plan is valid")
 }
 
