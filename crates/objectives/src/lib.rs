@@ -31,6 +31,9 @@
 //! assert!((terms.coefficients[1] - 1.1 / 2.0).abs() < 1e-12);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! [`PositionDiagnostics`] reports drift, clipping and effective sample size along responses. The page `docs/alone.md` of this
+//! crate shows a whole optimizer batch with tensors of any framework.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod advantage;
@@ -53,7 +56,7 @@ pub use aggregation::{Aggregation, Denominator, EmptyBatch};
 pub use composed::Composed;
 pub use config_error::ConfigError;
 pub use correction::CorrectionConfig;
-pub use diagnostics::{PositionDiagnostics, PositionReport};
+pub use diagnostics::{ClipFractions, PositionDiagnostics, PositionReport};
 pub use estimator::{EstimatorConfig, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, TokenRatio};
 pub use gate::{GateConfig, HardMask, MaskedValue, OuterBounds, PpoMin};
 pub use kl::{KlEstimator, KlPlacement, KlTerm};
@@ -64,3 +67,8 @@ pub use schedule::{
     ConstantClip, Horizon, IntervalForm, InverseSqrtClip, ScheduleConfig, SqrtRatioClip, WindowSpace,
 };
 pub use value_loss::{ValueLoss, ValueTerms};
+
+/// The page on using this crate alone, whose example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/alone.md")]
+struct ObjectivesAlone;

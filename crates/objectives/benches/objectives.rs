@@ -1,0 +1,253 @@
+//! Host time of objectives, advantages and diagnostics per policy token.
+//!
+//! ```text
+//! cargo bench -p firebrick-objectives                   everything, then a table in ns per token with a check of growth
+//! cargo bench -p firebrick-objectives -- evaluate tapo  the benches whose names hold these words
+//! ```
+#![expect(clippy::print_stdout, reason = "a bench reports to the terminal")]
+
+use std::{hint::black_box, sync::LazyLock, time::Instant};
+
+use divan::{Bencher, counter::ItemsCount};
+use firebrick_core::{
+    AdvantageEstimator, Objective, OptimizerBatch, ResponseTerms, RewardBatch, RewardRow, TopK,
+};
+use firebrick_objectives::{
+    AdvantageConfig, Aggregation, Denominator, ObjectiveConfig, PositionDiagnostics, Preset,
+};
+use firebrick_testkit::TestResponse;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
+
+const ROWS: usize = 64;
+const LEN: usize = 2048;
+const LONG_ROWS: usize = 1024;
+const LONG_LEN: usize = 20_000;
+/// Rows per prompt.
+const GROUP: usize = 8;
+/// Keys that presets leave open. A key that is not here takes the value of [`OTHER_KEYS`].
+const KEYS: [(&str, &str); 2] = [("schedule.eps_minus", "0.01"), ("schedule.eps_plus", "0.01")];
+const OTHER_KEYS: &str = "0.1";
+/// Advantages whose time grows with tokens or rows, as the config names them. One that scans tokens belongs here too.
+const ADVANTAGES: [&str; 2] = ["type = 'group_normalized'", "type = 'group_centered'"];
+
+static TWO_THREADS: LazyLock<ThreadPool> =
+    LazyLock::new(|| ThreadPoolBuilder::new().num_threads(2).build().expect("two threads can be started"));
+
+fn main() {
+    divan::main();
+    // A choice of benches, a listing or a test run wants no table.
+    if std::env::args().skip(1).all(|argument| argument == "--bench") {
+        print_table();
+    }
+}
+
+fn presets() -> impl Iterator<Item = &'static str> {
+    Preset::all().iter().map(|preset| preset.name)
+}
+
+#[divan::bench(args = presets())]
+fn evaluate_one_thread(bencher: Bencher<'_, '_>, preset: &str) {
+    let batch = Batch::new(preset, ROWS, LEN);
+    bencher.counter(ItemsCount::new(ROWS * LEN)).bench_local(|| batch.evaluate());
+}
+
+#[divan::bench(args = presets())]
+fn evaluate_two_threads(bencher: Bencher<'_, '_>, preset: &str) {
+    let batch = Batch::new(preset, ROWS, LEN);
+    bencher.counter(ItemsCount::new(ROWS * LEN)).bench_local(|| batch.evaluate_in_parallel());
+}
+
+#[divan::bench(args = presets())]
+fn prepare(bencher: Bencher<'_, '_>, preset: &str) {
+    let mut batch = Batch::new(preset, ROWS, LEN);
+    bencher.counter(ItemsCount::new(ROWS * LEN)).bench_local(|| batch.prepare());
+}
+
+#[divan::bench(args = ADVANTAGES)]
+fn advantages(bencher: Bencher<'_, '_>, config: &str) {
+    let (mut estimator, batch) = (estimator(config), rewards(ROWS, LEN));
+    bencher.counter(ItemsCount::new(ROWS * LEN)).bench_local(|| estimator.advantages(black_box(&batch)));
+}
+
+/// Rows × tokens of each row: the first positions of a row, each a bucket of its own, cost more than later ones.
+#[divan::bench(args = [(ROWS, LEN), (2048, 64)])]
+fn diagnostics_add(bencher: Bencher<'_, '_>, (rows, len): (usize, usize)) {
+    let batch = Batch::new("tapo", rows, len);
+    let terms = batch.terms();
+    let responses: Vec<_> = batch.responses.iter().map(TestResponse::tokens).collect();
+    bencher.counter(ItemsCount::new(rows * len)).bench_local(|| {
+        let mut diagnostics = PositionDiagnostics::default();
+        for (response, terms) in responses.iter().zip(&terms) {
+            diagnostics.add(black_box(response), terms);
+        }
+        diagnostics
+    });
+}
+
+#[divan::bench]
+fn diagnostics_report(bencher: Bencher<'_, '_>) {
+    let batch = Batch::new("tapo", ROWS, LEN);
+    let mut diagnostics = PositionDiagnostics::default();
+    for (response, terms) in batch.responses.iter().zip(batch.terms()) {
+        diagnostics.add(&response.tokens(), &terms);
+    }
+    bencher.bench_local(|| black_box(&diagnostics).report());
+}
+
+/// Best times in ns per token, and whether they stay when rows and tokens grow.
+fn print_table() {
+    println!("\nns per token, best of several:");
+    println!(
+        "{:<24}{:>14}{:>14}{:>18}{:>10}",
+        "preset",
+        format!("{ROWS} x {LEN}"),
+        "two threads",
+        format!("{LONG_ROWS} x {LONG_LEN}"),
+        "growth"
+    );
+    for preset in presets() {
+        let short = Batch::new(preset, ROWS, LEN);
+        let one = best(20, ROWS * LEN, || drop(black_box(short.evaluate())));
+        let two = best(20, ROWS * LEN, || drop(black_box(short.evaluate_in_parallel())));
+        // The long batch is 64 rows gone over again and again: all of it would fill the memory, not the time.
+        let long = Batch::new(preset, ROWS, LONG_LEN);
+        let passes = LONG_ROWS / ROWS;
+        let grown = best(2, passes * ROWS * LONG_LEN, || {
+            (0..passes).for_each(|_| drop(black_box(long.evaluate())));
+        });
+        println!("{preset:<24}{one:>14.1}{two:>14.1}{grown:>18.1}{:>10.2}", grown / one);
+    }
+}
+
+/// Best time of `work` in ns per token.
+fn best(times: usize, tokens: usize, mut work: impl FnMut()) -> f64 {
+    let mut time = || {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    };
+    (0..times).map(|_| time()).fold(f64::INFINITY, f64::min) * 1e9 / tokens as f64
+}
+
+/// Responses with everything that the objective of a preset may ask for.
+struct Batch {
+    objective: Box<dyn Objective>,
+    responses: Vec<TestResponse>,
+    weights: Vec<f64>,
+}
+
+impl Batch {
+    fn new(preset: &str, rows: usize, len: usize) -> Self {
+        let recipe = config(preset).build();
+        let top_k = recipe.requirements().top_k;
+        let responses: Vec<_> = (0..rows).map(|row| response(row, len, top_k)).collect();
+        let denominator = Denominator::of(responses.iter().map(|_| len)).expect("there are tokens");
+        let weight = |aggregation: Aggregation| aggregation.weight(&denominator, len);
+        let weights = vec![weight(recipe.aggregation); rows];
+        let mut batch = Self { objective: recipe.objective, responses, weights };
+        batch.prepare();
+        batch
+    }
+
+    fn prepare(&mut self) {
+        let contexts: Vec<_> = self.responses.iter().map(TestResponse::context).collect();
+        let current: Vec<_> = self.responses.iter().map(|response| response.current().clone()).collect();
+        let batch = OptimizerBatch { responses: &contexts, current: Some(&current) };
+        for (name, part) in self.objective.stateful_parts() {
+            part.prepare(&batch).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+
+    /// From log-probs to value and coefficients; the sum keeps the work from being optimised away.
+    fn evaluate_row(&self, (response, weight): (&TestResponse, &f64)) -> f64 {
+        let terms = self.objective.evaluate(&response.tokens(), *weight);
+        terms.loss + terms.coefficients.last().copied().unwrap_or(0.0)
+    }
+
+    fn evaluate(&self) -> f64 {
+        self.responses.iter().zip(&self.weights).map(|row| self.evaluate_row(row)).sum()
+    }
+
+    fn evaluate_in_parallel(&self) -> f64 {
+        let rows = || self.responses.par_iter().zip(&self.weights);
+        TWO_THREADS.install(|| rows().map(|row| self.evaluate_row(row)).sum())
+    }
+
+    fn terms(&self) -> Vec<ResponseTerms> {
+        let evaluate =
+            |(response, weight): (&TestResponse, &f64)| self.objective.evaluate(&response.tokens(), *weight);
+        self.responses.iter().zip(&self.weights).map(evaluate).collect()
+    }
+}
+
+fn config(preset: &str) -> ObjectiveConfig {
+    let required = &Preset::find(preset).expect("the name is a preset's").required;
+    let value =
+        |key: &str| KEYS.iter().find(|(known, _)| *known == key).map_or(OTHER_KEYS, |(_, value)| value);
+    let keys: String = required.keys().map(|key| format!("{key} = {}\n", value(key))).collect();
+    let config: ObjectiveConfig =
+        format!("type = {preset:?}\n{keys}").parse().unwrap_or_else(|error| panic!("{preset}: {error}"));
+    config.validate().unwrap_or_else(|error| panic!("{preset}: {error}"));
+    config
+}
+
+fn estimator(config: &str) -> Box<dyn AdvantageEstimator> {
+    let config: AdvantageConfig = toml::from_str(config).unwrap_or_else(|error| panic!("{config}: {error}"));
+    config.build()
+}
+
+/// Log-ratios of deviation 0.05 around −0.00125, so that some tokens meet a bound of every preset.
+fn response(row: usize, len: usize, top_k: usize) -> TestResponse {
+    let mut rng = ChaCha8Rng::seed_from_u64(row as u64);
+    let mut table = |of: &mut dyn FnMut(f64) -> f64| -> Vec<f64> {
+        (0..len).map(|_| of(standard_normal(&mut rng))).collect()
+    };
+    let behaviour = table(&mut |normal| -0.1 - normal.abs());
+    let mut moved = |deviation: f64| -> Vec<f64> {
+        let drift = table(&mut |normal| deviation * normal - deviation * deviation / 2.0);
+        behaviour.iter().zip(drift).map(|(behaviour, drift)| behaviour + drift).collect()
+    };
+    let (current, proximal, reference) = (moved(0.05), moved(0.02), moved(0.1));
+    let entropies = table(&mut |normal| normal.abs());
+    let advantage = if row.is_multiple_of(2) { 1.0 } else { -1.0 };
+    let complete = TestResponse::new(&behaviour, &current, &vec![advantage; len])
+        .with_reference(&reference)
+        .with_proximal(&proximal)
+        .with_entropies(&entropies)
+        .map_context(|context| {
+            context.with_index(row).with_group(row / GROUP).with_seed(row as u64).with_max_response_len(len)
+        });
+    if top_k == 0 {
+        return complete;
+    }
+    // The sampled token is among the most likely; the others share half of the rest.
+    let likely = |log_probs: &[f64]| -> Vec<f64> {
+        let other = |log_prob: f64| (-log_prob.exp_m1()).max(1e-12).ln() - (2.0 * top_k as f64).ln();
+        let entry = |log_prob: f64| move |rank: usize| if rank == 0 { log_prob } else { other(log_prob) };
+        log_probs.iter().flat_map(|log_prob| (0..top_k).map(entry(*log_prob))).collect()
+    };
+    let (log_probs, current) = (likely(&behaviour), likely(&current));
+    let tokens = (0..top_k * len).map(|token| token as u32).collect();
+    complete.with_top_k(TopK { k: top_k, tokens, log_probs, holds_sampled: vec![true; len] }, &current)
+}
+
+fn rewards(rows: usize, len: usize) -> RewardBatch {
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let mut row = |index: usize| {
+        let values = (0..len).map(|_| rng.random::<f64>()).collect();
+        RewardRow::new(index / GROUP, Some(f64::from(rng.random::<bool>())), len)
+            .with_prompt(format!("prompt {}", index / GROUP))
+            .with_penalties(vec![1e-3; len])
+            .with_values(values)
+            .with_greedy_reward(Some(0.5))
+    };
+    RewardBatch { rows: (0..rows).map(&mut row).collect() }
+}
+
+/// Box-Muller.
+fn standard_normal(rng: &mut ChaCha8Rng) -> f64 {
+    let (radius, angle): (f64, f64) = (rng.random(), rng.random());
+    (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
