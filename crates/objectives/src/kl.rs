@@ -1,5 +1,9 @@
 //! A KL penalty towards a reference policy, estimated on the sampled tokens.
 
+mod adaptive;
+
+pub use adaptive::AdaptiveKl;
+
 use firebrick_core::LOG_RATIO_LIMIT;
 use serde::{Deserialize, Serialize};
 

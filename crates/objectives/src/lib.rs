@@ -55,11 +55,14 @@ pub use advantage::{AdvantageConfig, EpsPlacement, GroupNormalized, StdSpec};
 pub use aggregation::{Aggregation, Denominator, EmptyBatch};
 pub use composed::Composed;
 pub use config_error::ConfigError;
-pub use correction::CorrectionConfig;
+pub use correction::{
+    CorrectionConfig, RatioCorrection, RatioLevel, RatioReduction, RatioStatistic, RatioWeight,
+    RejectedDenominator, Rejection, off_policy_metrics,
+};
 pub use diagnostics::{ClipFractions, PositionDiagnostics, PositionReport};
 pub use estimator::{EstimatorConfig, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, TokenRatio};
 pub use gate::{GateConfig, HardMask, MaskedValue, OuterBounds, PpoMin};
-pub use kl::{KlEstimator, KlPlacement, KlTerm};
+pub use kl::{AdaptiveKl, KlEstimator, KlPlacement, KlTerm};
 pub use objective_config::{ObjectiveConfig, Parts};
 pub use preset::Preset;
 pub use recipe::Recipe;
@@ -67,7 +70,6 @@ pub use schedule::{
     ConstantClip, Horizon, IntervalForm, InverseSqrtClip, ScheduleConfig, SqrtRatioClip, WindowSpace,
 };
 pub use value_loss::{ValueLoss, ValueTerms};
-
 /// The page on using this crate alone, whose example is a test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/alone.md")]

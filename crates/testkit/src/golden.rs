@@ -69,6 +69,18 @@ impl GoldenRow {
         &self.response
     }
 
+    /// Changes the response: other policies, entropies, limits.
+    ///
+    /// # Panics
+    /// When the change alters the number of policy tokens.
+    #[must_use]
+    #[track_caller]
+    pub fn map_response(mut self, change: impl FnOnce(TestResponse) -> TestResponse) -> Self {
+        self.response = change(self.response);
+        assert_eq!(self.response.context().len(), self.columns.len(), "policy tokens");
+        self
+    }
+
     /// Number of policy tokens.
     pub fn len(&self) -> usize {
         self.columns.len()
