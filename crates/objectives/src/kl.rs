@@ -189,6 +189,29 @@ mod tests {
         }
     }
 
+    /// The anchor and the reference are fixed, so a step of log π_θ moves u and the log-ratio alike.
+    #[test]
+    fn a_weighted_penalty_is_differentiated_through_its_ratio() {
+        for kl in ALL {
+            let term = KlTerm { weighted: true, ..KlTerm::new(kl, 0.5) };
+            for (u, d) in [(0.3, -0.2), (-1.1, 0.7)] {
+                let (value, derivative) = term.token(u, d);
+                assert_close(value, 0.5 * d.exp() * kl.value(u), 1e-14, "value");
+                let moved = |by: f64| term.token(u + by, d + by).0;
+                let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+                assert_close(derivative, difference, 1e-8, "derivative");
+            }
+        }
+    }
+
+    #[test]
+    fn a_straight_through_penalty_has_the_value_of_its_estimator_and_the_gradient_of_k2() {
+        for kl in ALL {
+            let term = KlTerm { straight_through: true, ..KlTerm::new(kl, 0.5) };
+            assert_eq!(term.token(0.4, 0.0), (0.5 * kl.value(0.4), 0.2));
+        }
+    }
+
     #[test]
     fn a_negative_coefficient_is_refused() {
         let error = KlTerm::new(KlEstimator::K3, -0.1).validate().unwrap_err();

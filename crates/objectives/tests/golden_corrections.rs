@@ -196,7 +196,8 @@ fn weights_are_those_of_verl() {
         };
         let reported = if sequence { &products } else { &flat };
         let ratios = if sequence { &products } else { &raw };
-        let squares: Vec<f64> = flat.iter().map(|weight| (weight / mean(&flat)).powi(2)).collect();
+        // verl adds 1e-8 to the mean here.
+        let squares: Vec<f64> = flat.iter().map(|weight| (weight / (mean(&flat) + 1e-8)).powi(2)).collect();
         let deviations: Vec<f64> = per_row.iter().map(|weight| (weight - 1.0).abs()).collect();
         let norm = if sequence { mean(&per_row) } else { mean(&flat) };
         metrics_seen += assert_metrics(
@@ -229,7 +230,7 @@ fn weights_are_those_of_verl() {
 }
 
 /// One of verl's options as our rule, with verl's own statistic of log ρ and the bounds that it is held against.
-struct Option {
+struct VerlOption {
     name: String,
     rule: String,
     reduction: &'static str,
@@ -238,7 +239,7 @@ struct Option {
     high: f64,
 }
 
-impl Option {
+impl VerlOption {
     fn new(name: &str, threshold: &str) -> Self {
         let (level, statistic) = name.rsplit_once('_').expect("level and statistic");
         let reduction = match level {
@@ -304,11 +305,11 @@ fn rejections_are_those_of_verl_under_all_its_options() {
     for record in records("verl_rollout_corr.json", "rs") {
         let rows = Rows::load(record.text("mask"));
         let thresholds = record.text("threshold").split(',');
-        let options: Vec<Option> = record
+        let options: Vec<VerlOption> = record
             .text("options")
             .split(',')
             .zip(thresholds)
-            .map(|(name, at)| Option::new(name, at))
+            .map(|(name, at)| VerlOption::new(name, at))
             .collect();
         let rules: Vec<&str> = options.iter().map(|option| option.rule.as_str()).collect();
         let what = format!("{} {rules:?}", record.text("mask"));

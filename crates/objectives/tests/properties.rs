@@ -99,6 +99,30 @@ fn the_token_mean_weighs_tokens_alike_whatever_their_row() {
     assert_eq!(weights, [1.0 / 104.0; 3]);
 }
 
+/// SkyRL #925: 100 tokens whose loss is 0.5 and 900 whose loss is 0.3 have the token mean (50 + 270)/1000 = 0.32, and not the
+/// 0.4 of a mean of two means, wherever the batch is cut. Without drift J = A = −loss, and the coefficients are A/1000.
+#[test]
+fn the_token_mean_of_unequal_micro_batches_is_not_the_mean_of_their_means() {
+    let objective = objective("type = 'dapo'");
+    let rows = [vec![(100, 0.5), (900, 0.3)], vec![(50, 0.5), (50, 0.5), (1, 0.3), (899, 0.3)]];
+    for rows in rows {
+        let denominator = Denominator::of(rows.iter().map(|(len, _)| *len)).expect("there are tokens");
+        let terms = rows.iter().map(|(len, loss)| {
+            let response = TestResponse::from_log_ratios(&vec![0.0; *len], &vec![-loss; *len]);
+            let weight = Aggregation::TokenMean.weight(&denominator, *len);
+            let terms = objective.evaluate(&response.tokens(), weight);
+            assert_all_close(&terms.coefficients, &vec![-loss / 1000.0; *len], 1e-14, "coefficients");
+            terms.loss
+        });
+        let losses: Vec<f64> = terms.collect();
+        for cut in 0..=losses.len() {
+            let (first, second) = losses.split_at(cut);
+            let total = first.iter().sum::<f64>() + second.iter().sum::<f64>();
+            assert_close(total, 0.32, 1e-12, "loss");
+        }
+    }
+}
+
 #[test]
 fn a_longer_response_counts_more_under_a_sum_and_alike_under_a_mean() {
     let denominator = Denominator::of([10, 20]).expect("there are tokens");

@@ -140,7 +140,11 @@ pub(super) fn validate_ratio_bounds(low: f64, high: f64) -> Result<(), ConfigErr
 
 #[cfg(test)]
 mod tests {
+    use firebrick_core::ImportanceEstimator;
+    use firebrick_testkit::{TestResponse, assert_all_close};
+
     use super::*;
+    use crate::SequenceMean;
 
     fn apply(text: &str, ratios: &[f64]) -> Vec<(f64, bool)> {
         let weight: RatioWeight = toml::from_str(text).unwrap();
@@ -164,12 +168,17 @@ mod tests {
         );
     }
 
-    /// TRL #5814: the weight of a response is the product of its ratios, 1.5 · 0.5 · 2 = 1.5. Their geometric mean, 1.1447,
-    /// is the ratio that GSPO clips and no importance weight.
+    /// TRL #5814: the weight of a response is the product of its ratios, 1.5 · 0.5 · 2 = 1.5. Their geometric mean,
+    /// 1.5^(1/3) = 1.144714, is the ratio that GSPO clips and no importance weight.
     #[test]
-    fn a_response_is_weighed_by_the_product_and_not_by_the_geometric_mean() {
-        let found = apply("type = 'truncate'\nlevel = 'sequence_product'", &[1.5, 0.5, 2.0]);
+    fn a_response_is_weighed_by_the_product_where_gspo_clips_the_geometric_mean() {
+        let ratios = [1.5, 0.5, 2.0];
+        let found = apply("type = 'truncate'\nlevel = 'sequence_product'", &ratios);
         assert_eq!(found, [(1.5, true); 3]);
+        let response = TestResponse::from_log_ratios(&ratios.map(f64::ln), &[1.0; 3]);
+        let mut log_weights = [0.0; 3];
+        SequenceMean::default().log_weights(&response.tokens(), &mut log_weights);
+        assert_all_close(&log_weights.map(f64::exp), &[1.144_714_2; 3], 1e-7, "geometric mean");
     }
 
     #[test]
