@@ -4,8 +4,8 @@
 //!
 //! | part | chooses | here |
 //! |---|---|---|
-//! | importance estimator | log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`] |
-//! | clip schedule | the window of each w_t | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`] |
+//! | importance estimator | log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`]; all in [`EstimatorConfig`] |
+//! | clip schedule | the window of each w_t | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`]; all in [`ScheduleConfig`] |
 //! | gate | what happens outside the window | [`PpoMin`], [`HardMask`] |
 //!
 //! With an [`Aggregation`] and an advantage estimator ([`GroupNormalized`]) they are a [`Recipe`]. The named
@@ -42,6 +42,7 @@ mod composed;
 mod config_error;
 mod correction;
 mod diagnostics;
+mod drift;
 mod estimator;
 mod gate;
 mod kl;
@@ -55,20 +56,16 @@ pub use advantage::{AdvantageConfig, EpsPlacement, GroupNormalized, StdSpec};
 pub use aggregation::{Aggregation, Denominator, EmptyBatch};
 pub use composed::Composed;
 pub use config_error::ConfigError;
-pub use correction::{
-    CorrectionConfig, RatioCorrection, RatioLevel, RatioReduction, RatioStatistic, RatioWeight,
-    RejectedDenominator, Rejection, off_policy_metrics,
-};
+pub use correction::{CorrectionConfig, RatioCorrection, RatioLevel, RatioReduction, RatioStatistic, RatioWeight, RejectedDenominator, Rejection, off_policy_metrics};
 pub use diagnostics::{ClipFractions, PositionDiagnostics, PositionReport};
-pub use estimator::{EstimatorConfig, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, TokenRatio};
+pub use drift::DriftKl;
+pub use estimator::{BoundedPrefixProduct, ConstantScaling, EstimatorConfig, GroupCapped, MinPrefix, PrefixMean, PrefixProduct, PrefixRoute, ScalingArm, SequenceMean, SequenceProduct, SequenceRoute, StateGeo, TokenRatio, Unweighted};
 pub use gate::{GateConfig, HardMask, MaskedValue, OuterBounds, PpoMin};
 pub use kl::{AdaptiveKl, KlEstimator, KlPlacement, KlTerm};
 pub use objective_config::{ObjectiveConfig, Parts};
 pub use preset::Preset;
 pub use recipe::Recipe;
-pub use schedule::{
-    ConstantClip, Horizon, IntervalForm, InverseSqrtClip, ScheduleConfig, SqrtRatioClip, WindowSpace,
-};
+pub use schedule::{AbsolutePositionClip, ConstantClip, EntropySplitClip, Horizon, IntervalForm, InverseSqrtClip, OpenWindow, PowerLawClip, ProbabilityClip, ScheduleConfig, SecondMomentClip, SigmaSource, SqrtProbabilityClip, SqrtRatioClip, StaleClip, StaleConfig, StalenessMode, WindowCentre, WindowSpace};
 pub use value_loss::{ValueLoss, ValueTerms};
 /// The page on using this crate alone, whose example is a test.
 #[cfg(doctest)]

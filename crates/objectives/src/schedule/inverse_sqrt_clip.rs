@@ -1,11 +1,11 @@
-//! A window that narrows with the inverse square root of the position.
+//! A window that narrows with an inverse power of the position, by default the square root.
 
 use firebrick_core::{Bounds, ClipSchedule, ResponseTokens};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     ConfigError,
-    config_error::{require_order, require_width},
+    config_error::{require, require_order, require_width},
 };
 
 /// The position T at which a narrowing window reaches its smallest width.
@@ -31,18 +31,18 @@ pub enum WindowSpace {
     Log,
 }
 
-/// A window that narrows from `eps_max` at the first position to `eps_min_*` at the horizon T as 1/√t does.
+/// A window that narrows from `eps_max` at the first position to `eps_min_*` at the horizon T as t^−p does.
 ///
 /// ```text
-/// ε_t = ε_min + (ε_max − ε_min) · (1/√t − 1/√T) / (1 − 1/√T)          t = 1 … T
+/// ε_t = ε_min + (ε_max − ε_min) · (t^−p − T^−p) / (1 − T^−p)          t = 1 … T
 /// ```
 ///
 /// At T = 1, where the formula is 0/0, ε_1 = ε_max, its value at t = 1 for every other T.
 ///
 /// *Reference*: TAPO, 2026, arXiv:2610.13020, equation 13; the default numbers are the paper's.
 ///
-/// *Differs from the paper*: the horizon and the space of the window are choices here; the defaults are the
-/// paper's reading.
+/// *Differs from the paper*: the exponent, the horizon and the space of the window are choices here; the defaults
+/// are the paper's reading, whose p is 1/2.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InverseSqrtClip {
@@ -52,6 +52,8 @@ pub struct InverseSqrtClip {
     pub eps_min_low: f64,
     /// Width of the upper side at the horizon; default 0.0004.
     pub eps_min_high: f64,
+    /// The exponent p; default 0.5.
+    pub power: f64,
     /// What T is.
     pub horizon: Horizon,
     /// What the widths are distances in.
@@ -64,6 +66,7 @@ impl Default for InverseSqrtClip {
             eps_max: 0.2,
             eps_min_low: 3e-4,
             eps_min_high: 4e-4,
+            power: 0.5,
             horizon: Horizon::default(),
             space: WindowSpace::default(),
         }
@@ -74,7 +77,7 @@ impl InverseSqrtClip {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// When a width is negative or not finite, or the smallest exceeds the largest.
+    /// When a width is negative or not finite, the smallest exceeds the largest, or the exponent is not positive.
     pub fn validate(&self) -> Result<(), ConfigError> {
         require_width("eps_max", self.eps_max)?;
         for (key, eps_min) in [("eps_min_low", self.eps_min_low), ("eps_min_high", self.eps_min_high)] {
@@ -85,28 +88,37 @@ impl InverseSqrtClip {
                 "the window narrows, so the smallest width must not exceed the largest",
             )?;
         }
-        Ok(())
+        let holds = self.power.is_finite() && self.power > 0.0;
+        require(holds, "power", self.power, "a finite number > 0")
     }
 
-    /// Widths (low, high) at position `t` (1-based) for the horizon `horizon`; positions beyond it count as
-    /// the horizon.
-    pub fn widths(&self, t: usize, horizon: usize) -> (f64, f64) {
-        let share = share(t, horizon);
+    /// Widths (low, high) at position `t` (from 1) for the horizon `horizon`; positions beyond it count as the
+    /// horizon.
+    pub fn widths(&self, t: f64, horizon: f64) -> (f64, f64) {
+        let share = self.share(t, horizon);
         // Not ε_min + (ε_max − ε_min) · share: this form is exact at both ends.
         let between = |eps_min: f64| eps_min * (1.0 - share) + self.eps_max * share;
         (between(self.eps_min_low), between(self.eps_min_high))
     }
-}
 
-/// (1/√t − 1/√T) / (1 − 1/√T): 1 at t = 1, 0 at t ≥ T.
-fn share(t: usize, horizon: usize) -> f64 {
-    if t <= 1 {
-        return 1.0;
+    /// (t^−p − T^−p) / (1 − T^−p): 1 at t = 1, 0 at t ≥ T.
+    fn share(&self, t: f64, horizon: f64) -> f64 {
+        if t <= 1.0 {
+            return 1.0;
+        }
+        // Also a position beyond a horizon of one token, where the window is already at its smallest.
+        if t >= horizon {
+            return 0.0;
+        }
+        let (here, last) = (self.falloff(t), self.falloff(horizon));
+        (here - last) / (1.0 - last)
     }
-    let last = 1.0 / (horizon.max(1) as f64).sqrt();
-    let here = 1.0 / (t.min(horizon) as f64).sqrt();
-    // A position beyond a horizon of one token has t > T = 1, where the window is already at its smallest.
-    if horizon <= 1 { 0.0 } else { (here - last) / (1.0 - last) }
+
+    /// t^−p.
+    fn falloff(&self, t: f64) -> f64 {
+        // The square root is exact to the last bit, and faster.
+        if self.power == 0.5 { 1.0 / t.sqrt() } else { t.powf(-self.power) }
+    }
 }
 
 impl ClipSchedule for InverseSqrtClip {
@@ -116,7 +128,7 @@ impl ClipSchedule for InverseSqrtClip {
             Horizon::MaxLength => response.context().max_response_len(),
         };
         for (index, out) in out.iter_mut().enumerate() {
-            let (low, high) = self.widths(index + 1, horizon);
+            let (low, high) = self.widths(response.position(index), horizon as f64);
             *out = match self.space {
                 WindowSpace::Ratio => Bounds::around_one(low, high),
                 WindowSpace::Log => Bounds { low: (-low).exp(), high: high.exp() },
@@ -128,7 +140,7 @@ impl ClipSchedule for InverseSqrtClip {
 #[cfg(test)]
 mod tests {
     use firebrick_core::{LogProbs, ResponseContext};
-    use firebrick_testkit::{assert_all_close, assert_close, check_schedule};
+    use firebrick_testkit::{TestResponse, assert_all_close, assert_close, check_schedule};
 
     use super::*;
 
@@ -145,14 +157,15 @@ mod tests {
     /// t = 2, T = 4: (0.707107 − 0.5)/0.5 = 0.414214, and 0.0003 + 0.1997 · 0.414214 = 0.083018.
     #[test]
     fn the_widths_of_four_positions_are_those_worked_by_hand() {
-        let (low, high): (Vec<_>, Vec<_>) = (1..=4).map(|t| InverseSqrtClip::default().widths(t, 4)).unzip();
+        let (low, high): (Vec<_>, Vec<_>) =
+            (1..=4).map(|t| InverseSqrtClip::default().widths(f64::from(t), 4.0)).unzip();
         assert_all_close(&low, &[0.2, 0.083018, 0.031194, 0.0003], 2e-5, "low");
         assert_all_close(&high, &[0.2, 0.083077, 0.031278, 0.0004], 2e-5, "high");
     }
 
     #[test]
     fn the_widths_over_twenty_thousand_positions_are_the_reference_ones() {
-        let eps = |t| InverseSqrtClip::default().widths(t, 20_000).0;
+        let eps = |t| InverseSqrtClip::default().widths(f64::from(t), 20_000.0).0;
         for (t, expected) in
             [(1, 0.2), (2, 0.141093), (10, 0.062478), (100, 0.018990), (1000, 0.005238), (20_000, 0.0003)]
         {
@@ -173,7 +186,7 @@ mod tests {
         let out = bounds(schedule, 6, 4);
         assert_eq!(out[3..], [Bounds::around_one(3e-4, 4e-4); 3]);
         assert_eq!(out[..3], bounds(schedule, 4, 4)[..3]);
-        assert_eq!(schedule.widths(2, 1), (3e-4, 4e-4));
+        assert_eq!(schedule.widths(2.0, 1.0), (3e-4, 4e-4));
     }
 
     #[test]
@@ -182,6 +195,37 @@ mod tests {
         assert_eq!(bounds(schedule, 3, 100), bounds(schedule, 50, 100)[..3]);
         let own = InverseSqrtClip::default();
         assert_ne!(bounds(own, 3, 100), bounds(own, 50, 100)[..3]);
+    }
+
+    /// p = 1, t = 2, T = 4: (1/2 − 1/4)/(1 − 1/4) = 1/3, and 0.0003 + 0.1997/3 = 0.066867.
+    #[test]
+    fn every_exponent_has_the_same_ends_and_a_larger_one_narrows_sooner() {
+        let with = |power| InverseSqrtClip { power, ..InverseSqrtClip::default() };
+        assert_close(with(1.0).widths(2.0, 4.0).0, 0.066_866_666_7, 1e-9, "p = 1");
+        for power in [0.25, 0.5, 1.0, 2.0] {
+            assert_eq!(with(power).widths(1.0, 700.0), (0.2, 0.2));
+            assert_eq!(with(power).widths(700.0, 700.0), (3e-4, 4e-4));
+            let (sooner, later) = (with(2.0 * power).widths(9.0, 700.0), with(power).widths(9.0, 700.0));
+            assert!(sooner.0 < later.0 && sooner.1 < later.1, "{power}");
+        }
+    }
+
+    #[test]
+    fn positions_of_the_caller_count_instead_of_ranks() {
+        let response = TestResponse::from_log_ratios(&[0.0; 4], &[1.0; 4]);
+        let tokens = response.tokens().at_positions(vec![1.0, 1.5, 4.0, 9.0]).unwrap();
+        let mut out = [Bounds::OPEN; 4];
+        let schedule = InverseSqrtClip::default();
+        schedule.bounds(&tokens, &mut out);
+        let (low, high) = schedule.widths(1.5, 4.0);
+        let [first, last] = [Bounds::around_one(0.2, 0.2), Bounds::around_one(3e-4, 4e-4)];
+        assert_eq!(out, [first, Bounds::around_one(low, high), last, last]);
+    }
+
+    #[test]
+    fn an_exponent_that_does_not_narrow_is_refused() {
+        let part = InverseSqrtClip { power: 0.0, ..InverseSqrtClip::default() };
+        assert_eq!(part.validate().unwrap_err().to_string(), "power = 0: allowed is a finite number > 0");
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl ClipSchedule for SqrtRatioClip {
     fn bounds(&self, response: &ResponseTokens<'_>, out: &mut [Bounds]) {
         let len = response.len() as f64;
         for (index, out) in out.iter_mut().enumerate() {
-            let widening = (len / (index + 1) as f64).sqrt();
+            let widening = (len / response.position(index)).sqrt();
             *out = match self.interval {
                 IntervalForm::Linear => {
                     Bounds::around_one(self.eps_minus * widening, self.eps_plus * widening)
@@ -128,6 +128,17 @@ mod tests {
         let out =
             bounds(SqrtRatioClip { eps_minus: 0.2, eps_plus: 0.2, interval: IntervalForm::Linear }, 100);
         assert_eq!(out[0].low, -1.0);
+    }
+
+    /// L = 2, t = 8 at the second token: h = 1/2.
+    #[test]
+    fn positions_of_the_caller_count_instead_of_ranks() {
+        let response = TestResponse::from_log_ratios(&[0.0; 2], &[1.0; 2]);
+        let tokens = response.tokens().at_positions(vec![2.0, 8.0]).unwrap();
+        let mut out = [Bounds::OPEN; 2];
+        let part = SqrtRatioClip { eps_minus: 0.2, eps_plus: 0.4, interval: IntervalForm::Linear };
+        part.bounds(&tokens, &mut out);
+        assert_eq!(out, [Bounds::around_one(0.2, 0.4), Bounds::around_one(0.1, 0.2)]);
     }
 
     #[test]
