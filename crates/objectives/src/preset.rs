@@ -39,7 +39,48 @@ macro_rules! presets {
     };
 }
 
-presets!["grpo", "dapo", "gspo", "tapo", "pnpo"];
+presets![
+    "grpo",
+    "dr_grpo",
+    "dapo",
+    "gspo",
+    "gspo_token",
+    "gmpo",
+    "cispo",
+    "sapo",
+    "dcpo",
+    "clip_cov",
+    "kl_cov",
+    "dppo_tv",
+    "dppo_kl",
+    "dppo_top_k",
+    "ripo",
+    "tapo",
+    "pnpo",
+    "ctpo",
+    "min_pro",
+    "trm",
+    "aspo",
+    "gppo",
+    "m2po",
+    "gpg",
+    "rloo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "opo",
+    "remax",
+    "lite_ppo",
+    "bnpo",
+    "pass_at_k",
+    "gmc_grpo",
+    "oc_grpo",
+    "ppo",
+    "causal_gspo",
+    "causal_gmpo",
+    "tapo_raw",
+    "tapo_bounded",
+    "tapo_state",
+];
 
 static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
     let preset = |(name, text): &(&'static str, &str)| {
