@@ -96,6 +96,7 @@ fn tapo_gives_every_recorded_number() {
             eps_min_high: hp.number("eps_min_r"),
             horizon: Horizon::ResponseLength,
             space: WindowSpace::Ratio,
+            ..InverseSqrtClip::default()
         };
         for gate in tapo_gates(&hp) {
             let objective = Composed::new(PrefixMean { route: PrefixRoute::Current }, schedule, gate);
