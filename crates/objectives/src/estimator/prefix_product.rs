@@ -19,7 +19,9 @@ use crate::{ConfigError, config_error::require};
 ///
 /// *Reference*: CTPO, 2026, arXiv:2605.07331.
 ///
-/// *Differs from the paper*: the clamp is that of its public code.
+/// *Differs from the paper*: the clamp is that of the public code, which also clamps after the detached prefix and the
+/// current token are joined. There a token whose own log-ratio is beyond [`LOG_RATIO_LIMIT`] keeps its gradient; here, as in
+/// every objective, it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrefixProduct {
