@@ -52,7 +52,11 @@ mod recipe;
 mod schedule;
 mod value_loss;
 
-pub use advantage::{AdvantageConfig, EpsPlacement, GroupNormalized, StdSpec};
+pub use advantage::{
+    AdvantageConfig, AdvantageWeighting, AlphaMode, BatchScaled, BetaNormalized, EpsPlacement, Gae,
+    GreedyBaseline, GroupNormalized, GroupThenBatch, LeaveOneOut, LengthWeighted, MixedGroupScaled, PassAtK,
+    ReinforcePlusPlus, ReinforcePlusPlusBaseline, SmoothStandardized, StdSpec, TopMargin,
+};
 pub use aggregation::{Aggregation, Denominator, EmptyBatch};
 pub use composed::Composed;
 pub use config_error::ConfigError;

@@ -1,71 +1,11 @@
 //! Advantages relative to the other completions of the same prompt.
 
-use firebrick_core::{Advantage, AdvantageError, AdvantageEstimator, Advantages, Requirements, RewardBatch};
-use serde::{Deserialize, Serialize};
+use firebrick_core::{AdvantageError, AdvantageEstimator, Advantages, Requirements, RewardBatch};
 
-use crate::{
-    ConfigError,
-    config_error::{require, require_width},
+use super::{
+    scored_rows::{per_response, scored_groups},
+    std_spec::StdSpec,
 };
-
-/// Where ε keeps a small deviation from blowing an advantage up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EpsPlacement {
-    /// std + ε.
-    #[default]
-    Add,
-    /// √(variance + ε).
-    InsideSqrt,
-    /// max(std, ε).
-    Floor,
-}
-
-/// How rewards are divided by their standard deviation.
-///
-/// *Differs from the paper*: DeepSeekMath (arXiv:2402.03300) names neither the degrees of freedom nor an ε.
-/// The defaults, 1 and 1e-6 added to the deviation, are those of verl's GRPO.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct StdSpec {
-    /// Degrees of freedom subtracted from the number of rewards: 1 for the sample, 0 for the population
-    /// deviation.
-    pub ddof: u8,
-    /// The small number ε, in units of the reward (of its square inside the root).
-    pub eps: f64,
-    /// Where it stands.
-    pub placement: EpsPlacement,
-}
-
-impl Default for StdSpec {
-    fn default() -> Self {
-        Self { ddof: 1, eps: 1e-6, placement: EpsPlacement::Add }
-    }
-}
-
-impl StdSpec {
-    /// Checks the numbers.
-    ///
-    /// # Errors
-    /// When `ddof` is not 0 or 1, or `eps` is negative or not finite.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        require(self.ddof <= 1, "ddof", f64::from(self.ddof), "0 or 1")?;
-        require_width("eps", self.eps)
-    }
-
-    /// What deviations from the mean are divided by. They are not all zero and number more than `ddof`.
-    fn divisor(&self, deviations: &[f64]) -> f64 {
-        // Scaled by the largest, so that squares neither overflow nor vanish.
-        let largest = deviations.iter().fold(0.0_f64, |largest, deviation| largest.max(deviation.abs()));
-        let squares: f64 = deviations.iter().map(|deviation| (deviation / largest).powi(2)).sum();
-        let std = largest * (squares / (deviations.len() - usize::from(self.ddof)) as f64).sqrt();
-        match self.placement {
-            EpsPlacement::Add => std + self.eps,
-            EpsPlacement::InsideSqrt => std.hypot(self.eps.sqrt()),
-            EpsPlacement::Floor => std.max(self.eps),
-        }
-    }
-}
 
 /// Advantages relative to the group, one for all tokens of a response.
 ///
@@ -75,7 +15,7 @@ impl StdSpec {
 /// ```
 ///
 /// Mean and deviation are over the scored rows of the group; unscored rows come out as
-/// [`Advantage::Excluded`]. A group whose rewards are all equal, and so one with a single scored row, has
+/// [`firebrick_core::Advantage::Excluded`]. A group whose rewards are all equal, and so one with a single scored row, has
 /// advantages of exactly zero.
 ///
 /// *Reference*: Shao et al., "DeepSeekMath", 2024, arXiv:2402.03300; without a deviation: Liu et al.,
@@ -93,38 +33,10 @@ impl Default for GroupNormalized {
     }
 }
 
-impl GroupNormalized {
-    fn of_group(&self, rewards: &[f64]) -> Vec<f64> {
-        // By equality, not by a small deviation: the mean of three times 0.1 is not 0.1 in floating point.
-        if rewards.iter().all(|reward| *reward == rewards[0]) {
-            return vec![0.0; rewards.len()];
-        }
-        let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
-        let deviations: Vec<f64> = rewards.iter().map(|reward| reward - mean).collect();
-        let divisor = self.std.map_or(1.0, |std| std.divisor(&deviations));
-        deviations.iter().map(|deviation| deviation / divisor).collect()
-    }
-}
-
 impl AdvantageEstimator for GroupNormalized {
     fn advantages(&mut self, batch: &RewardBatch) -> Result<Advantages, AdvantageError> {
-        let mut rows = vec![Advantage::Excluded; batch.rows.len()];
-        for members in batch.groups() {
-            let mut scored = Vec::with_capacity(members.len());
-            let mut rewards = Vec::with_capacity(members.len());
-            for row in members {
-                let Some(reward) = batch.rows[row].reward else { continue };
-                if !reward.is_finite() {
-                    return Err(AdvantageError::NonFinite { row, group: batch.rows[row].group, reward });
-                }
-                scored.push(row);
-                rewards.push(reward);
-            }
-            for (row, advantage) in scored.into_iter().zip(self.of_group(&rewards)) {
-                rows[row] = Advantage::Response(advantage);
-            }
-        }
-        Ok(rows.into())
+        let groups = scored_groups(batch)?;
+        Ok(per_response(batch, groups.iter().flat_map(|group| group.with(group.normalized(self.std)))))
     }
 
     /// Groups of at least two: a single completion has nothing to be compared with.
@@ -135,10 +47,11 @@ impl AdvantageEstimator for GroupNormalized {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::RewardRow;
+    use firebrick_core::{Advantage, RewardRow};
     use firebrick_testkit::{assert_all_close, check_advantage_estimator};
 
     use super::*;
+    use crate::EpsPlacement;
 
     fn group(mut estimator: GroupNormalized, rewards: &[Option<f64>]) -> Vec<Advantage> {
         let rows = rewards.iter().map(|reward| RewardRow::new(0, *reward, 3)).collect();
@@ -191,7 +104,6 @@ mod tests {
         }
     }
 
-    /// TRL #5775.
     #[test]
     fn unscored_rows_enter_no_statistic() {
         let zero = Advantage::Response(0.0);
@@ -202,6 +114,17 @@ mod tests {
             two,
             [Advantage::Response(0.5), Advantage::Excluded, Advantage::Response(-0.5), Advantage::Excluded]
         );
+    }
+
+    /// Rewards 1 and 1 less penalties of 0.5 and 0.25 + 0.25: equal again; less 0 and 0.5: mean 0.75.
+    #[test]
+    fn penalties_in_the_reward_are_taken_off_first() {
+        let row = |penalties: &[f64]| RewardRow::new(0, Some(1.0), 2).with_penalties(penalties.to_vec());
+        let of = |rows: Vec<RewardRow>| {
+            GroupNormalized { std: None }.advantages(&RewardBatch { rows }).unwrap().rows
+        };
+        assert_eq!(of(vec![row(&[0.5, 0.0]), row(&[0.25, 0.25])]), [0.0, 0.0].map(Advantage::Response));
+        assert_eq!(of(vec![row(&[]), row(&[0.5, 0.0])]), [0.25, -0.25].map(Advantage::Response));
     }
 
     #[test]
@@ -218,13 +141,6 @@ mod tests {
         let rows = vec![RewardRow::new(4, Some(0.0), 1), RewardRow::new(4, Some(f64::NAN), 1)];
         let error = GroupNormalized::default().advantages(&RewardBatch { rows }).unwrap_err();
         assert!(error.to_string().starts_with("row 1 (group 4): the reward is NaN"), "{error}");
-    }
-
-    #[test]
-    fn degrees_of_freedom_beyond_one_are_refused() {
-        let error = StdSpec { ddof: 2, ..StdSpec::default() }.validate().unwrap_err();
-        assert_eq!(error.to_string(), "ddof = 2: allowed is 0 or 1");
-        assert!(StdSpec { eps: f64::NAN, ..StdSpec::default() }.validate().is_err());
     }
 
     #[test]
