@@ -98,38 +98,40 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
             }
         }
 
-        let upstream: Vec<f64> = gated
-            .iter()
-            .zip(&log_weights)
-            .map(|(token, log_weight)| {
-                // A clamped weight is constant.
-                if log_weight.abs() >= LOG_RATIO_LIMIT { 0.0 } else { weight * token.slope }
-            })
-            .collect();
+        // One pass over what the gate returned: value, upstream and bindings together.
+        let mut upstream = Vec::with_capacity(len);
+        let mut bindings = Vec::with_capacity(len);
+        let mut value = -0.0; // the neutral element of addition
+        for (token, log_weight) in gated.iter().zip(&log_weights) {
+            value += token.value;
+            // A clamped weight is constant.
+            upstream.push(if log_weight.abs() >= LOG_RATIO_LIMIT { 0.0 } else { weight * token.slope });
+            bindings.push(token.binding);
+        }
         let mut coefficients = vec![0.0; len];
         self.estimator.pull_back(response, &upstream, &mut coefficients);
-        for (index, coefficient) in coefficients.iter_mut().enumerate() {
-            if response.is_saturated(index) {
+        for (coefficient, log_ratio) in coefficients.iter_mut().zip(response.log_ratios()) {
+            // As `ResponseTokens::is_saturated`, without a look at each index.
+            if log_ratio.abs() >= LOG_RATIO_LIMIT {
                 *coefficient = 0.0;
             }
         }
-        let mut loss = -weight * gated.iter().map(|token| token.value).sum::<f64>();
+        let mut loss = -weight * value;
 
         let mut kl_sum = 0.0;
         if let Some(kl) = &self.kl {
             let reference =
                 response.context().reference().expect("a KL penalty requires reference log-probs");
             let mut penalty = 0.0;
-            for (index, (current, reference)) in response.current().iter().zip(reference).enumerate() {
-                let to_reference = current - reference;
-                kl_sum += kl.estimator.value(to_reference);
-                let (value, derivative) = kl.token(to_reference, response.log_ratios()[index]);
+            let log_probs = response.current().iter().zip(reference).zip(response.log_ratios());
+            for (coefficient, ((current, reference), log_ratio)) in coefficients.iter_mut().zip(log_probs) {
+                let (estimate, value, derivative) = kl.token_terms(current - reference, *log_ratio);
+                kl_sum += estimate;
                 penalty += value;
-                coefficients[index] -= weight * derivative;
+                *coefficient -= weight * derivative;
             }
             loss += weight * penalty;
         }
-        let bindings = gated.iter().map(|token| token.binding).collect();
         ResponseTerms { loss, coefficients, log_weights, windows: bounds, bindings, kl_sum }
     }
 

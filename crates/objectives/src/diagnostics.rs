@@ -8,8 +8,7 @@ pub use position_report::{ClipFractions, PositionReport};
 
 use firebrick_core::{ResponseTerms, ResponseTokens};
 
-use bucket::{Acted, Prefixes, bucket_of, next_end};
-use moments::Moments;
+use bucket::{Acted, LogRatios, Prefixes, bucket_of, ranges};
 
 /// Drift, clipping and effective sample size by position, gathered response by response.
 ///
@@ -52,7 +51,7 @@ use moments::Moments;
 #[derive(Debug, Clone, Default)]
 pub struct PositionDiagnostics {
     not_finite: u64,
-    log_ratios: Moments,
+    log_ratios: LogRatios,
     /// By bucket.
     acted: Vec<Acted>,
     /// By the bucket that a response ends in: only so can rows that reach a bucket be told from the others later.
@@ -92,21 +91,28 @@ impl PositionDiagnostics {
         ended.responses += 1;
         ended.prefixes.resize(last + 1, Prefixes::default());
 
-        let (mut start, mut end, mut sum) = (0, 1, 0.0);
-        for (prefixes, acted) in ended.prefixes.iter_mut().zip(&mut self.acted) {
-            let tokens = start..end.min(len);
-            for (index, log_ratio) in tokens.clone().zip(&log_ratios[tokens.clone()]) {
+        let mut sum = 0.0;
+        let mut moments = self.log_ratios;
+        for (prefixes, tokens) in ended.prefixes.iter_mut().zip(ranges(len)) {
+            for index in tokens {
                 let t = (index + 1) as f64;
-                sum += log_ratio;
+                sum += log_ratios[index];
                 prefixes.add(sum / t, t);
-                self.log_ratios.add(*log_ratio);
+                moments.add(log_ratios[index]);
             }
-            let part = |len: usize| if len == 0 { 0..0 } else { tokens.clone() };
-            let bindings = part(terms.bindings.len());
-            acted.add_bindings(&response.advantages()[bindings.clone()], &terms.bindings[bindings]);
-            let windows = &terms.windows[part(terms.windows.len())];
-            acted.add_weights(&terms.log_weights[part(terms.log_weights.len())], windows);
-            (start, end) = (end, next_end(end));
+        }
+        self.log_ratios = moments;
+
+        let ResponseTerms { log_weights, windows, bindings, .. } = terms;
+        for (acted, tokens) in self.acted.iter_mut().zip(ranges(bindings.len())) {
+            acted.add_bindings(&response.advantages()[tokens.clone()], &bindings[tokens]);
+        }
+        for (acted, tokens) in self.acted.iter_mut().zip(ranges(log_weights.len())) {
+            if windows.is_empty() {
+                acted.add_weights(&log_weights[tokens]);
+            } else {
+                acted.add_windows(&log_weights[tokens.clone()], &windows[tokens]);
+            }
         }
     }
 

@@ -44,6 +44,15 @@ impl KlEstimator {
         }
     }
 
+    /// Both [`Self::value`] and [`Self::derivative`], for the price of one exponential.
+    fn value_and_derivative(self, log_ratio: f64) -> (f64, f64) {
+        if self != Self::K3 || log_ratio.abs() >= LOG_RATIO_LIMIT {
+            return (self.value(log_ratio), self.derivative(log_ratio));
+        }
+        let shifted = (-log_ratio).exp_m1();
+        (shifted + log_ratio, -shifted)
+    }
+
     /// Derivative of the estimate with respect to log π_θ; zero beyond the clamp.
     pub fn derivative(self, log_ratio: f64) -> f64 {
         if log_ratio.abs() >= LOG_RATIO_LIMIT {
@@ -125,15 +134,20 @@ impl KlTerm {
     /// The penalty of one token in the loss, and its derivative with respect to log π_θ: `to_reference` is
     /// log π_θ − log π_ref, `log_ratio` the token's log-ratio to the anchor (nats).
     pub fn token(&self, to_reference: f64, log_ratio: f64) -> (f64, f64) {
-        let estimate = self.estimator.value(to_reference);
-        let gradient =
-            if self.straight_through { KlEstimator::K2 } else { self.estimator }.derivative(to_reference);
+        let (_, value, derivative) = self.token_terms(to_reference, log_ratio);
+        (value, derivative)
+    }
+
+    /// The estimate alone (nats), and what [`Self::token`] returns.
+    pub(crate) fn token_terms(&self, to_reference: f64, log_ratio: f64) -> (f64, f64, f64) {
+        let (estimate, own) = self.estimator.value_and_derivative(to_reference);
+        let gradient = if self.straight_through { KlEstimator::K2.derivative(to_reference) } else { own };
         if !self.weighted {
-            return (self.coefficient * estimate, self.coefficient * gradient);
+            return (estimate, self.coefficient * estimate, self.coefficient * gradient);
         }
         let ratio = self.coefficient * log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp();
         let saturated = log_ratio.abs() >= LOG_RATIO_LIMIT;
-        (ratio * estimate, ratio * if saturated { gradient } else { gradient + estimate })
+        (estimate, ratio * estimate, ratio * if saturated { gradient } else { gradient + estimate })
     }
 
     /// What is taken off the reward of one token: `to_reference` is log π_anchor − log π_ref.
@@ -175,6 +189,17 @@ mod tests {
             for u in [-2.0, -0.1, 0.0, 0.3, 1.7] {
                 let difference = (kl.value(u + 1e-5) - kl.value(u - 1e-5)) / 2e-5;
                 assert!((kl.derivative(u) - difference).abs() < 1e-8, "{kl:?} at {u}");
+            }
+        }
+    }
+
+    #[test]
+    fn both_together_are_each_alone_to_the_last_bit() {
+        for kl in ALL {
+            for u in [-1e6, -20.0, -2.0, -1e-9, 0.0, 0.3, 19.9, 20.0, f64::INFINITY] {
+                let (value, derivative) = kl.value_and_derivative(u);
+                let alone = (kl.value(u).to_bits(), kl.derivative(u).to_bits());
+                assert_eq!((value.to_bits(), derivative.to_bits()), alone, "{kl:?} at {u}");
             }
         }
     }

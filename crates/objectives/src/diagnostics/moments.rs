@@ -1,26 +1,21 @@
 //! Mean and variance that no order of additions changes.
 
-use firebrick_core::LOG_RATIO_LIMIT;
-
-/// One in fixed point: numbers are cut to multiples of 2^-44 (6e-14), towards zero.
-const ONE: f64 = (1_u64 << 44) as f64;
-
-/// Count, sum and sum of squares of numbers within ± [`LOG_RATIO_LIMIT`], as integers: adding and merging are exact, so
-/// neither order nor grouping matters, and equal numbers have a variance of exactly zero. There is room for 2^30 numbers
-/// at the limit.
+/// Count, sum and sum of squares of numbers in fixed point: each is cut to a multiple of 2^-BITS, towards zero, and the rest
+/// is whole numbers. So adding and merging are exact, neither order nor grouping matters, and equal numbers have a variance
+/// of exactly zero. There is room for 2^30 numbers of size 2^m when 2 (m + BITS) ≤ 97.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Moments {
+pub(super) struct Moments<const BITS: u32> {
     count: u64,
     sum: i128,
     squares: i128,
 }
 
-const _: () = assert!(LOG_RATIO_LIMIT <= 20.0, "the room for sums was reckoned with 20");
+impl<const BITS: u32> Moments<BITS> {
+    const ONE: f64 = (1_u64 << BITS) as f64;
 
-impl Moments {
     /// Adds a number.
     pub(super) fn add(&mut self, value: f64) {
-        let fixed = i128::from((value * ONE) as i64);
+        let fixed = i128::from((value * Self::ONE) as i64);
         self.count += 1;
         self.sum += fixed;
         self.squares += fixed * fixed;
@@ -38,9 +33,19 @@ impl Moments {
         self.count
     }
 
+    /// Their sum.
+    pub(super) fn sum(&self) -> f64 {
+        self.sum as f64 / Self::ONE
+    }
+
+    /// The sum of their squares.
+    pub(super) fn squares(&self) -> f64 {
+        self.squares as f64 / (Self::ONE * Self::ONE)
+    }
+
     /// Their mean; of none, `None`.
     pub(super) fn mean(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum as f64 / self.count as f64 / ONE)
+        (self.count > 0).then(|| self.sum() / self.count as f64)
     }
 
     /// Their variance (ddof 0); of none, `None`.
@@ -53,7 +58,7 @@ impl Moments {
         let (center, rest) = (self.sum / count, self.sum % count);
         let squares = self.squares - center * (self.sum + rest);
         let (count, rest) = (count as f64, rest as f64);
-        Some(((squares as f64 - rest * rest / count) / count).max(0.0) / (ONE * ONE))
+        Some(((squares as f64 - rest * rest / count) / count).max(0.0) / (Self::ONE * Self::ONE))
     }
 }
 
@@ -63,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    fn moments(values: &[f64]) -> Moments {
+    fn moments(values: &[f64]) -> Moments<44> {
         let mut moments = Moments::default();
         values.iter().for_each(|value| moments.add(*value));
         moments
@@ -74,7 +79,7 @@ mod tests {
     fn mean_and_variance_are_those_worked_by_hand() {
         let three = moments(&[1.0, 2.0, 6.0]);
         assert_eq!((three.count(), three.mean(), three.variance()), (3, Some(3.0), Some(14.0 / 3.0)));
-        assert_eq!((Moments::default().mean(), Moments::default().variance()), (None, None));
+        assert_eq!((moments(&[]).mean(), moments(&[]).variance()), (None, None));
     }
 
     #[test]
@@ -85,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_the_limit_have_room() {
-        let mut sum = moments(&[LOG_RATIO_LIMIT, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]);
+    fn a_billion_numbers_of_size_20_have_room() {
+        let mut sum = moments(&[20.0, -20.0, 20.0, 20.0]);
         for _ in 0..28 {
             let half = sum;
             sum.merge(&half);

@@ -41,7 +41,8 @@ pub struct PositionReport {
     pub survivor_position: Option<u64>,
     /// The slope over the survivors alone, up to that bucket.
     pub survivor_slope: Option<f64>,
-    /// Effective sample size of the importance weights as a share of the tokens, (Σw)² / (n Σw²), in (0, 1].
+    /// Effective sample size of the importance weights as a share of the tokens, (Σw)² / (n Σw²), in (0, 1]; to about six
+    /// digits.
     pub ess: Option<f64>,
 
     /// First position of each bucket.
