@@ -5,6 +5,7 @@ use firebrick_core::{
     Advantage, Advantages, Anchor, CausalLm, Group, GroupRow, LogProbs, Metrics, PolicyRef, Prompt,
     ResponseContext, RewardBatch, RewardRow, RewardVerifier, SamplingSpec, ScoreOptions, SeedStream, TopK,
 };
+use firebrick_objectives::off_policy_metrics;
 
 use super::Trainer;
 use crate::{
@@ -158,6 +159,9 @@ where
             });
             let name = format!("sample {index} (prompt `{}`)", groups[group].prompt.id);
             rows[group].push(TrainRow { name, sequence, context, critic });
+        }
+        if self.plan.requirements.proximal_log_probs {
+            metrics.merge(&off_policy_metrics(rows.iter().flatten().map(|row| &row.context)));
         }
         Ok((rows, advantages))
     }

@@ -26,7 +26,7 @@ fn documented() -> BTreeSet<String> {
 
 #[test]
 fn the_page_on_metrics_names_exactly_what_is_recorded() {
-    let config = objective("type = \"grpo\"");
+    let config = objective("type = \"ppo\"\nanchor = \"proximal\"");
     let dynamic_sampling = Some(DynamicSampling { max_rounds: 3, when_exhausted: WhenExhausted::Repeat });
     let settings = TrainSettings { epochs: 2, dynamic_sampling, ..settings() };
     let plan = Plan::<Autodiff<Flex>>::new(settings, config.build(), Echo::default()).unwrap();
