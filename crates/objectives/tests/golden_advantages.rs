@@ -183,8 +183,8 @@ fn of_outcomes(inputs: &Inputs, name: &str, variant: &str) -> Result<Vec<Vec<f64
     let batch = inputs.outcomes(groups, &inputs.arrays.numbers(scores));
     let std = (!variant.ends_with("normFalse")).then(StdSpec::default);
     let verl_gpg = MixedGroupScaled { alpha: AlphaMode::VerlCompat, std: None };
-    // verl gives a lone row mean 0 and deviation 1.
-    let by_deviation = |reward: f64| reward / std.map_or(1.0, |std| 1.0 + std.eps);
+    // verl gives a lone row the mean 0 and the deviation 1, to which ε is added in single precision.
+    let by_deviation = |reward: f64| reward / std.map_or(1.0, |std| f64::from(1.0 + std.eps as f32));
     let grpo = |batch: &RewardBatch| {
         with_lone(batch, numbers(&evaluate(GroupNormalized { std }, batch)), by_deviation)
     };
@@ -307,38 +307,49 @@ fn token_baseline(
     (0..groups.len()).map(|row| (0..returns[row].len()).map(|t| advantage(row, t)).collect()).collect()
 }
 
-/// Advantages (and, where they are recorded apart, returns) of a verl record.
-fn of_verl(
-    name: &str,
-    variant: &str,
-) -> Result<(Inputs, Vec<Vec<f64>>, Option<Vec<Vec<f64>>>), AdvantageError> {
+/// What a verl record should hold, one number per policy token.
+struct Found {
+    inputs: Inputs,
+    advantages: Vec<Vec<f64>>,
+    /// Present where verl's returns are not its advantages.
+    returns: Option<Vec<Vec<f64>>>,
+}
+
+fn of_verl(name: &str, variant: &str) -> Result<Found, AdvantageError> {
     let mask = if variant.ends_with("holes") { "response_mask_holes" } else { "response_mask" };
     let inputs = Inputs::new(mask);
     let lengths = inputs.lengths();
     let groups = if variant.starts_with("mixed") { "group_index_mixed" } else { "group_index" };
     let number = |text: &str| text.parse::<f64>().expect("a number in the variant");
-    let found = match name {
+    let dense = inputs.dense();
+    // A critic that says zero has the discounted sums of what follows as returns.
+    let discounted = |gamma: f64| {
+        let mut batch = dense.clone();
+        batch.rows.iter_mut().for_each(|row| row.values.fill(0.0));
+        Some(evaluate(Gae { gamma, ..Gae::default() }, &batch).returns)
+    };
+    let (advantages, returns) = match name {
         "gae" => {
             let [gamma, lambda] =
                 [0, 1].map(|part| number(&variant.split('_').nth(part).expect("a part")[1..]));
             let gae = Gae { gamma, lambda, whiten: Some(StdSpec::WHITENING) };
-            let found = evaluate(gae, &inputs.dense());
+            let found = evaluate(gae, &dense);
             (expand(&found, &lengths), Some(found.returns))
         }
         "reinforce_plus_plus" => {
             let gamma = number(variant.trim_start_matches("gamma").trim_end_matches("_holes"));
             let estimator = ReinforcePlusPlus { gamma, ..ReinforcePlusPlus::default() };
-            (expand(&evaluate(estimator, &inputs.dense()), &lengths), None)
+            (expand(&evaluate(estimator, &dense), &lengths), discounted(gamma))
         }
-        "remax" => (expand(&evaluate(GreedyBaseline, &inputs.dense()), &lengths), None),
+        "remax" => (expand(&evaluate(GreedyBaseline, &dense), &lengths), discounted(1.0)),
         "optimal_token_baseline" => {
             let (zero_tail, weighted) = (!variant.ends_with("False"), variant.ends_with("isweights"));
-            (token_baseline(&inputs, groups, false, zero_tail, weighted), None)
+            (token_baseline(&inputs, groups, false, zero_tail, weighted), discounted(1.0))
         }
-        "tir_optimal_token_baseline" => (token_baseline(&inputs, groups, true, true, false), None),
+        "tir_optimal_token_baseline" => (token_baseline(&inputs, groups, true, true, false), discounted(1.0)),
         _ => (of_outcomes(&inputs, name, variant)?, None),
     };
-    Ok((inputs, found.0, found.1))
+    Ok(Found { inputs, advantages, returns })
 }
 
 fn differs(name: &str, variant: &str) -> bool {
@@ -369,7 +380,13 @@ fn rows() -> Vec<Row> {
                 assert!(matches!(error, AdvantageError::GroupTooSmall { group: 2, found: 1, .. }), "{error}");
                 0.0
             }
-            Ok((inputs, advantages, returns)) => {
+            Ok(Found { inputs, advantages, returns }) => {
+                let same = record.get("returns_same").is_some();
+                assert_eq!(
+                    same,
+                    returns.is_none(),
+                    "{name} {variant}: returns are compared or said to be the same"
+                );
                 let of_returns =
                     returns.map_or(0.0, |returns| worst(&inputs, &returns, &record.table("returns")));
                 worst(&inputs, &advantages, &record.table("advantages")).max(of_returns)

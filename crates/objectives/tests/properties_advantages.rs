@@ -146,17 +146,16 @@ proptest! {
         let mut rows: Vec<(usize, f64, usize)> = mixed.iter().map(|reward| (0, *reward, 3)).collect();
         rows.extend([(1, reward, len); 5]);
         let batch = batch(&rows);
-        let mut zero = 0;
+        // Whose advantages a mean over the batch, the greedy completion or a critic moves.
+        let moved = ["ReinforcePlusPlus {", "recentre: true", "GroupThenBatch", "GreedyBaseline", "Gae"];
         for estimator in all() {
             let name = format!("{estimator:?}");
             let found = evaluate(estimator, &batch);
             let values: Vec<f64> = (4..9).flat_map(|row| flat(&found, row)).collect();
             prop_assert!(values.iter().all(|value| value.is_finite()), "{}: {:?}", name, values);
-            zero += usize::from(values.iter().all(|value| *value == 0.0));
+            let zero = values.iter().all(|value| *value == 0.0);
+            prop_assert!(zero || moved.iter().any(|part| name.contains(part)), "{}: {:?}", name, values);
         }
-        // All but REINFORCE++ (twice), those that take off a mean over tokens (twice exactly, unless it is zero by chance or by
-        // rounding), a mean over samples (which may round to something), the greedy baseline and the critic.
-        prop_assert!(zero >= 11, "{} estimators", zero);
     }
 
     #[test]
@@ -250,9 +249,9 @@ proptest! {
 
     /// The definition: over all sets of k that a response belongs to, the mean of (1 if any is right else 0), standardised.
     #[test]
-    fn pass_at_k_is_the_mean_over_all_sets(right in prop::collection::vec(any::<bool>(), 2..9), k in 1..9_usize) {
+    fn pass_at_k_is_the_mean_over_all_sets(right in prop::collection::vec(any::<bool>(), 2..9), k in 0..8_usize) {
         let n = right.len();
-        prop_assume!(k <= n);
+        let k = 1 + k % n;
         let sets: Vec<u32> = (0..1_u32 << n).filter(|set| set.count_ones() as usize == k).collect();
         let worth = |set: u32| f64::from(u8::from((0..n).any(|row| set >> row & 1 == 1 && right[row])));
         let mean = |sets: &[u32]| sets.iter().map(|set| worth(*set)).sum::<f64>() / sets.len() as f64;

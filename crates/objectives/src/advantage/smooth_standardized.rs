@@ -148,7 +148,8 @@ impl Stateful for SmoothStandardized {
         let prompts = BTreeMap::<String, History>::deserialize(state)
             .map_err(|error| mismatch(format!("it is no history of prompts: {error}")))?;
         for (prompt, history) in &prompts {
-            if history.visits == 0 || !history.mean.is_finite() || !(history.variance >= 0.0) {
+            let finite = history.mean.is_finite() && history.variance.is_finite();
+            if history.visits == 0 || !finite || history.variance < 0.0 {
                 return Err(mismatch(format!("the history of prompt {prompt:?} is {history:?}")));
             }
         }
