@@ -196,7 +196,7 @@ mod tests {
                 coefficients: vec![weight; response.len()],
                 log_weights: response.log_ratios().to_vec(),
                 bindings: vec![Binding::High; response.len()],
-                kl_sum: 0.0,
+                ..ResponseTerms::default()
             }
         }
     }
