@@ -206,9 +206,9 @@ fn the_effective_sample_size_is_that_worked_by_hand() {
 
 /// A number that is not finite would be null in the text and could not be read back as a number.
 fn json(report: &PositionReport) -> serde_json::Value {
-    let text = serde_json::to_string(report).unwrap();
-    assert_eq!(&serde_json::from_str::<PositionReport>(&text).unwrap(), report);
-    serde_json::from_str(&text).unwrap()
+    let text = serde_json::to_string(report).expect("reports can be written");
+    assert_eq!(&serde_json::from_str::<PositionReport>(&text).expect("every number is finite"), report);
+    serde_json::from_str(&text).expect("the text is JSON")
 }
 
 #[test]
