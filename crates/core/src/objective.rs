@@ -37,6 +37,12 @@ pub trait Objective: Debug + Send + Sync {
         response.len()
     }
 
+    /// Whether its coefficients are detached weights times a score (see [`crate::Gate::is_score_function`]). A token whose
+    /// log-ratio was clamped then keeps its gradient, because none goes through the ratio.
+    fn is_score_function(&self) -> bool {
+        false
+    }
+
     /// What the objective needs beyond the behaviour policy's log-probs.
     fn requirements(&self) -> Requirements {
         Requirements::default()
@@ -54,6 +60,9 @@ impl<T: Objective + ?Sized> Objective for Box<T> {
     }
     fn counted_tokens(&self, response: &ResponseContext) -> usize {
         (**self).counted_tokens(response)
+    }
+    fn is_score_function(&self) -> bool {
+        (**self).is_score_function()
     }
     fn requirements(&self) -> Requirements {
         (**self).requirements()

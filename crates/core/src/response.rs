@@ -2,7 +2,7 @@
 
 use crate::{Anchor, Behaviour, Current, LogProbs, PolicyKind, Proximal, Reference, TokenId};
 
-/// Token log-ratios are clamped to ± this many nats before they are exponentiated; a token beyond it gets no gradient.
+/// Token log-ratios are clamped to ± this many nats before they are exponentiated; no gradient goes through a ratio beyond it.
 pub const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// What is known of a response before the current policy is evaluated: one entry per policy token, L in all.
@@ -315,7 +315,7 @@ impl<'a> ResponseTokens<'a> {
         &self.log_ratios
     }
 
-    /// Whether the log-ratio of token `index` was clamped; such a token gets no gradient.
+    /// Whether the log-ratio of token `index` was clamped, so that no gradient goes through its ratio.
     pub fn is_saturated(&self, index: usize) -> bool {
         self.log_ratios[index].abs() >= LOG_RATIO_LIMIT
     }

@@ -14,10 +14,11 @@ use crate::KlTerm;
 /// log w    = estimator(d)                            clamped to ± LOG_RATIO_LIMIT
 /// J, slope = gate(log w, schedule)                   both times the correction's weight, zero where it rejects
 /// loss     = −a Σ_t J_t + a β Σ_t k(u_t)
-/// coefficient = pull_back(a · slope) − a β k′(u)     zero for a token whose own log-ratio is saturated
+/// coefficient = pull_back(a · slope) − a β k′(u)     no slope through a log-ratio or log-weight that was clamped
 /// ```
 ///
-/// a is the aggregation weight of the response's tokens. The parts may be concrete types or `Box<dyn …>`.
+/// A gate that is a score function does not differentiate the weight, so a clamped one keeps its slope there. a is the
+/// aggregation weight of the response's tokens. The parts may be concrete types or `Box<dyn …>`.
 #[derive(Debug)]
 pub struct Composed<E, S, G> {
     estimator: E,
@@ -98,6 +99,8 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
             }
         }
 
+        // A detached weight has no gradient that a clamp could stop.
+        let detached = self.gate.is_score_function();
         // One pass over what the gate returned: value, upstream and bindings together.
         let mut upstream = Vec::with_capacity(len);
         let mut bindings = Vec::with_capacity(len);
@@ -105,14 +108,14 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         for (token, log_weight) in gated.iter().zip(&log_weights) {
             value += token.value;
             // A clamped weight is constant.
-            upstream.push(if log_weight.abs() >= LOG_RATIO_LIMIT { 0.0 } else { weight * token.slope });
+            upstream.push(if !detached && log_weight.abs() >= LOG_RATIO_LIMIT { 0.0 } else { weight * token.slope });
             bindings.push(token.binding);
         }
         let mut coefficients = vec![0.0; len];
         self.estimator.pull_back(response, &upstream, &mut coefficients);
         for (coefficient, log_ratio) in coefficients.iter_mut().zip(response.log_ratios()) {
             // As `ResponseTokens::is_saturated`, without a look at each index.
-            if log_ratio.abs() >= LOG_RATIO_LIMIT {
+            if !detached && log_ratio.abs() >= LOG_RATIO_LIMIT {
                 *coefficient = 0.0;
             }
         }
@@ -142,6 +145,10 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         }
     }
 
+    fn is_score_function(&self) -> bool {
+        self.gate.is_score_function()
+    }
+
     fn requirements(&self) -> Requirements {
         let correction = self.correction.as_ref().map(|part| part.requirements()).unwrap_or_default();
         let kl = Requirements { reference_log_probs: self.kl.is_some(), ..Requirements::default() };
@@ -169,7 +176,7 @@ mod tests {
     use firebrick_testkit::{TestResponse, assert_all_close, assert_close, check_objective};
 
     use super::*;
-    use crate::{ConstantClip, KlEstimator, PpoMin, SequenceMean, TokenRatio};
+    use crate::{ConstantClip, KlEstimator, PpoMin, Saturating, SequenceMean, TokenRatio};
 
     const CLIP: ConstantClip = ConstantClip { low: 0.2, high: 0.2 };
     const COEFFICIENT: f64 = 0.5;
@@ -191,6 +198,17 @@ mod tests {
         assert_close(terms.loss, 20f64.exp() - (-20f64).exp() - 0.1f64.exp(), 1e-12, "loss");
         assert_eq!(terms.coefficients[..2], [0.0, 0.0]);
         assert_close(terms.coefficients[2], 0.1f64.exp(), 1e-12, "coefficient");
+    }
+
+    /// MiniMax-M1's claim for CISPO: no token loses its gradient, however far it drifted.
+    #[test]
+    fn a_detached_weight_keeps_the_gradient_of_a_saturated_token() {
+        let response = TestResponse::from_log_ratios(&[200.0, -200.0, 0.1], &[-1.0, 1.0, 1.0]);
+        let window = ConstantClip { low: 0.5, high: 1.0 };
+        let terms =
+            Composed::new(TokenRatio, window, Saturating::default()).evaluate(&response.tokens(), 0.5);
+        let expected = [-2.0 / 2.0, 0.5 / 2.0, 0.1f64.exp() / 2.0];
+        assert_all_close(&terms.coefficients, &expected, 1e-12, "coefficients");
     }
 
     /// u = current − reference = [0.5, 0]: k3 = [0.106531, 0], k3′ = [0.393469, 0].
@@ -282,5 +300,6 @@ mod tests {
                 .with_kl(KlTerm::new(KlEstimator::K3, COEFFICIENT)),
         );
         check_objective(Composed::new(SequenceMean::default(), CLIP, PpoMin::default()));
+        check_objective(Composed::new(TokenRatio, CLIP, Saturating::default()));
     }
 }

@@ -7,6 +7,9 @@
 //! | importance estimator | log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`]; all in [`EstimatorConfig`] |
 //! | clip schedule | the window of each w_t | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`]; all in [`ScheduleConfig`] |
 //! | gate | what happens outside the window | [`PpoMin`], [`HardMask`] |
+//! | importance estimator | log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`] |
+//! | clip schedule | the window of each w_t | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`] |
+//! | gate | what happens outside the window | [`PpoMin`], [`HardMask`], [`Saturating`], [`Sigmoid`], [`GradientPreserving`], [`Reciprocal`], [`GeometricMean`], [`DivergenceMask`], [`SequenceDivergenceMask`], [`OffPolicySequenceMask`], [`CovarianceClip`], [`CovarianceKl`], [`MaskFrom`] |
 //!
 //! With an [`Aggregation`] and an advantage estimator ([`GroupNormalized`]) they are a [`Recipe`]. The named
 //! recipes of the field are presets with the papers' numbers ([`Preset`]), chosen and changed through
@@ -52,11 +55,7 @@ mod recipe;
 mod schedule;
 mod value_loss;
 
-pub use advantage::{
-    AdvantageConfig, AdvantageWeighting, AlphaMode, BatchScaled, BetaNormalized, EpsPlacement, Gae,
-    GreedyBaseline, GroupNormalized, GroupThenBatch, LeaveOneOut, LengthWeighted, MixedGroupScaled, PassAtK,
-    ReinforcePlusPlus, ReinforcePlusPlusBaseline, SmoothStandardized, StdSpec, TopMargin,
-};
+pub use advantage::{AdvantageConfig, AdvantageWeighting, AlphaMode, BatchScaled, BetaNormalized, EpsPlacement, Gae, GreedyBaseline, GroupNormalized, GroupThenBatch, LeaveOneOut, LengthWeighted, MixedGroupScaled, PassAtK, ReinforcePlusPlus, ReinforcePlusPlusBaseline, SmoothStandardized, StdSpec, TopMargin};
 pub use aggregation::{Aggregation, Denominator, EmptyBatch};
 pub use composed::Composed;
 pub use config_error::ConfigError;
@@ -64,7 +63,7 @@ pub use correction::{CorrectionConfig, RatioCorrection, RatioLevel, RatioReducti
 pub use diagnostics::{ClipFractions, PositionDiagnostics, PositionReport};
 pub use drift::DriftKl;
 pub use estimator::{BoundedPrefixProduct, ConstantScaling, EstimatorConfig, GroupCapped, MinPrefix, PrefixMean, PrefixProduct, PrefixRoute, ScalingArm, SequenceMean, SequenceProduct, SequenceRoute, StateGeo, TokenRatio, Unweighted};
-pub use gate::{GateConfig, HardMask, MaskedValue, OuterBounds, PpoMin};
+pub use gate::{CovarianceClip, CovarianceKl, Divergence, DivergenceMask, DualClipGrowth, GateConfig, GeometricMean, GradientPreserving, HardMask, MaskFrom, MaskedValue, MeanScope, OffPolicySequenceMask, OuterBounds, PpoMin, Reciprocal, Saturating, SequenceDivergenceMask, SequenceStatistic, Sigmoid, TokenSelection};
 pub use kl::{AdaptiveKl, KlEstimator, KlPlacement, KlTerm};
 pub use objective_config::{ObjectiveConfig, Parts};
 pub use preset::Preset;

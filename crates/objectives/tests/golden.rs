@@ -1,49 +1,20 @@
 //! Golden numbers of other implementations; see `golden/README.md` for where they come from.
 
-use firebrick_core::{Binding, Bounds, ClipSchedule, Objective};
+#[expect(dead_code, reason = "the table of matched records belongs to the comparisons with other frameworks")]
+mod golden_support;
+
+use firebrick_core::{Binding, Bounds, ClipSchedule};
 use firebrick_objectives::{
-    Aggregation, Composed, ConstantClip, Denominator, HardMask, Horizon, IntervalForm, InverseSqrtClip,
-    MaskedValue, OuterBounds, PpoMin, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, SqrtRatioClip,
-    TokenRatio, WindowSpace,
+    Aggregation, Composed, ConstantClip, HardMask, Horizon, IntervalForm, InverseSqrtClip, MaskedValue,
+    OuterBounds, PpoMin, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, SqrtRatioClip, WindowSpace,
 };
-use firebrick_testkit::{
-    GoldenBatch, GoldenOutcome, GoldenRow, Record, assert_all_close, assert_close, load_records,
-};
+use firebrick_testkit::{GoldenBatch, GoldenRow, Record, assert_all_close, assert_close, load_records};
+use golden_support::{FOLDER, aggregation, evaluate, inputs};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
-/// Width of the fixtures' masks, which verl divides by in `seq-mean-token-sum-norm`.
-const WIDTH: f64 = 12.0;
 const EXACT: f64 = 1e-11;
-/// verl's means divide by n + 1e-8.
-const VERL: f64 = 5e-8;
-
-fn inputs() -> GoldenBatch {
-    GoldenBatch::new(Record::load(format!("{FOLDER}/inputs.json")))
-}
 
 fn rows(inputs: &GoldenBatch, record: &Record) -> Vec<GoldenRow> {
     inputs.rows(record.text("mask"), record.text("advantages"))
-}
-
-fn aggregation(name: &str) -> Aggregation {
-    match name {
-        "token-mean" => Aggregation::TokenMean,
-        "token-sum" => Aggregation::TokenSum,
-        "seq-mean-token-mean" => Aggregation::SeqMeanTokenMean,
-        "seq-mean-token-sum" => Aggregation::SeqMeanTokenSum,
-        "seq-mean-token-sum-norm" => Aggregation::SeqMeanTokenSumNorm { norm: WIDTH },
-        other => panic!("unknown aggregation {other}"),
-    }
-}
-
-fn evaluate(
-    objective: &dyn Objective,
-    rows: &[GoldenRow],
-    aggregation: Aggregation,
-) -> (GoldenOutcome, Denominator) {
-    let denominator = Denominator::of(rows.iter().map(GoldenRow::len)).expect("the batch has tokens");
-    let outcome = GoldenOutcome::of(objective, rows, |len| aggregation.weight(&denominator, len));
-    (outcome, denominator)
 }
 
 fn assert_table(found: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64, what: &str) {
@@ -72,11 +43,11 @@ fn tapo_gates(hp: &Record) -> Vec<PpoMin> {
     let side = |index: usize| dual[index].as_f64();
     match (side(0), side(1)) {
         (Some(low), Some(high)) => {
-            vec![PpoMin { dual_clip: None, outer: OuterBounds::RatioClamp { low, high } }]
+            vec![PpoMin { outer: OuterBounds::RatioClamp { low, high }, ..PpoMin::default() }]
         }
         (None, Some(high)) => vec![
-            PpoMin { dual_clip: None, outer: OuterBounds::DualClipOnly { high } },
-            PpoMin { dual_clip: Some(high), outer: OuterBounds::Open {} },
+            PpoMin { outer: OuterBounds::DualClipOnly { high }, ..PpoMin::default() },
+            PpoMin { dual_clip: Some(high), ..PpoMin::default() },
         ],
         other => panic!("unknown dual clip {other:?}"),
     }
@@ -84,7 +55,7 @@ fn tapo_gates(hp: &Record) -> Vec<PpoMin> {
 
 #[test]
 fn tapo_gives_every_recorded_number() {
-    let inputs = inputs();
+    let inputs = inputs("inputs.json");
     let (mut records, mut weights, mut widths) = (0, 0, 0);
     for record in load_records(format!("{FOLDER}/tapo.json")) {
         let hp = record.record("hp");
@@ -99,8 +70,8 @@ fn tapo_gives_every_recorded_number() {
             ..InverseSqrtClip::default()
         };
         for gate in tapo_gates(&hp) {
-            let objective = Composed::new(PrefixMean { route: PrefixRoute::Current }, schedule, gate);
-            let (outcome, _) = evaluate(&objective, &rows, aggregation(record.text("agg")));
+            let mut objective = Composed::new(PrefixMean { route: PrefixRoute::Current }, schedule, gate);
+            let (outcome, _) = evaluate(&mut objective, &rows, aggregation(record.text("agg"), 12));
             assert_close(outcome.loss, record.number("loss_value"), EXACT, &what);
             assert_table(&outcome.grad, &record.table("grad"), EXACT, &what);
             let metrics = record.record("metrics");
@@ -134,7 +105,7 @@ fn tapo_gives_every_recorded_number() {
 
 #[test]
 fn pnpo_gives_every_recorded_number() {
-    let inputs = inputs();
+    let inputs = inputs("inputs.json");
     let (mut records, mut windows_checked) = (0, 0);
     for record in load_records(format!("{FOLDER}/pnpo.json")) {
         let hp = record.record("hp");
@@ -150,8 +121,8 @@ fn pnpo_gives_every_recorded_number() {
         for (value, key) in
             [(MaskedValue::WeightedLogProb, "loss_value"), (MaskedValue::Weight, "loss_value_ratio_form")]
         {
-            let objective = Composed::new(PrefixMean::default(), schedule, HardMask { value });
-            let (outcome, _) = evaluate(&objective, &rows, Aggregation::SeqMeanTokenMean);
+            let mut objective = Composed::new(PrefixMean::default(), schedule, HardMask { value });
+            let (outcome, _) = evaluate(&mut objective, &rows, Aggregation::SeqMeanTokenMean);
             assert_close(outcome.loss, record.number(key), EXACT, &what);
             assert_table(&outcome.grad, &record.table("grad"), EXACT, &what);
             assert_close(outcome.fraction(Binding::None), record.number("accept_frac"), EXACT, &what);
@@ -183,75 +154,14 @@ fn pnpo_gives_every_recorded_number() {
     assert_eq!((records, windows_checked), (9, 5), "every record was read");
 }
 
-/// The gradient of a record, looked up or scaled where the fixture says so.
-fn verl_grad(record: &Record, records: &[Record], tokens: usize) -> Vec<Vec<f64>> {
-    let of_agg = |agg: &str| {
-        let same = |other: &&Record| {
-            other.text("agg") == agg
-                && ["loss", "variant", "mask"].iter().all(|key| other.text(key) == record.text(key))
-        };
-        records.iter().find(same).expect("the record that the gradient is shared with").table("grad")
-    };
-    if record.get("grad").is_some() {
-        record.table("grad")
-    } else if record.get("grad_same_as_agg").is_some() {
-        of_agg(record.text("grad_same_as_agg"))
-    } else {
-        assert_eq!(record.text("grad_note"), "token-mean grad times number of mask tokens");
-        let mean = of_agg("token-mean");
-        mean.iter().map(|row| row.iter().map(|value| value * tokens as f64).collect()).collect()
-    }
-}
-
-#[test]
-fn ppo_clip_and_gspo_give_the_numbers_of_verl() {
-    let inputs = inputs();
-    let records = load_records(format!("{FOLDER}/verl_vanilla_gspo.json"));
-    let (mut vanilla, mut gspo) = (0, 0);
-    for record in &records {
-        let hp = record.record("hp");
-        let rows = rows(&inputs, record);
-        assert_eq!(record.text("old_logprobs"), "old_logprobs");
-        let what = format!("{} {} {}", record.text("loss"), record.text("variant"), record.text("agg"));
-        let schedule = ConstantClip { low: hp.number("clip_ratio_low"), high: hp.number("clip_ratio_high") };
-        let (outcome, denominator) = match record.text("loss") {
-            "vanilla" => {
-                vanilla += 1;
-                let gate = PpoMin { dual_clip: Some(hp.number("clip_ratio_c")), outer: OuterBounds::Open {} };
-                let objective = Composed::new(TokenRatio, schedule, gate);
-                evaluate(&objective, &rows, aggregation(record.text("agg")))
-            }
-            "gspo" => {
-                gspo += 1;
-                let estimator = SequenceMean { route: SequenceRoute::Current };
-                let objective = Composed::new(estimator, schedule, PpoMin::default());
-                evaluate(&objective, &rows, Aggregation::SeqMeanTokenMean)
-            }
-            other => panic!("unknown loss {other}"),
-        };
-        let tokens = denominator.tokens();
-        assert_close(outcome.loss, record.number("loss_value"), VERL, &what);
-        assert_table(&outcome.grad, &verl_grad(record, &records, tokens), VERL, &what);
-
-        let metrics = record.record("metrics");
-        let clipped = outcome.fraction(Binding::Low) + outcome.fraction(Binding::High);
-        assert_close(clipped, metrics.number("actor/pg_clipfrac"), VERL, &what);
-        let dual = outcome.fraction(Binding::OuterHigh);
-        assert_close(dual, metrics.number("actor/pg_clipfrac_lower"), VERL, &what);
-        let log_ratios: f64 = rows.iter().flat_map(|row| row.response().tokens().log_ratios().to_vec()).sum();
-        assert_close(-log_ratios / tokens as f64, metrics.number("actor/ppo_kl"), VERL, &what);
-    }
-    assert_eq!((vanilla, gspo), (21, 14), "every record was read");
-}
-
 /// In a response with one advantage, the gradient through all tokens is the same as through the current one.
 #[test]
 fn both_routes_of_gspo_agree_when_the_advantage_is_constant_in_a_response() {
-    let rows = inputs().rows("response_mask_holes", "advantages_seq");
+    let rows = inputs("inputs.json").rows("response_mask_holes", "advantages_seq");
     for mode in [Aggregation::SeqMeanTokenMean, Aggregation::TokenMean, Aggregation::SeqSumTokenMean] {
         for clip in [ConstantClip { low: 3e-4, high: 4e-4 }, ConstantClip { low: 0.2, high: 0.28 }] {
             let [sequence, current] = [SequenceRoute::Sequence, SequenceRoute::Current].map(|route| {
-                evaluate(&Composed::new(SequenceMean { route }, clip, PpoMin::default()), &rows, mode).0
+                evaluate(&mut Composed::new(SequenceMean { route }, clip, PpoMin::default()), &rows, mode).0
             });
             assert_eq!(sequence.loss, current.loss);
             assert_table(&sequence.grad, &current.grad, 1e-13, "grad");

@@ -79,7 +79,7 @@ fn gates() -> Vec<PpoMin> {
         OuterBounds::DualClipOnly { high: 10.0 },
     ]
     .into_iter()
-    .flat_map(|outer| [None, Some(3.0)].map(|dual_clip| PpoMin { dual_clip, outer }))
+    .flat_map(|outer| [None, Some(3.0)].map(|dual_clip| PpoMin { dual_clip, outer, ..PpoMin::default() }))
     .collect()
 }
 
@@ -149,7 +149,7 @@ fn tapo_differentiates_the_current_token_with_the_prefix_frozen() {
     let clamp = OuterBounds::RatioClamp { low: 0.5, high: 10.0 };
     for (outer, bounds) in [(OuterBounds::Open {}, None), (clamp, Some((0.5, 10.0)))] {
         for dual_clip in [None, Some(3.0)] {
-            let gate = PpoMin { dual_clip, outer };
+            let gate = PpoMin { dual_clip, outer, ..PpoMin::default() };
             let objective = Composed::new(PrefixMean::default(), InverseSqrtClip::default(), gate);
             assert_gradient(&objective, |response, current| {
                 let windows = inverse_sqrt_windows(current.len());

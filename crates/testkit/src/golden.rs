@@ -25,21 +25,31 @@ impl GoldenBatch {
         &self.arrays
     }
 
-    /// The responses: rows of the arrays `old_logprobs` and `logprobs` at the columns where the array `mask`
-    /// is not zero. The array `advantages` is \[B\] or [B, T].
+    /// The responses with the array `old_logprobs` as behaviour policy; see [`Self::rows_under`].
     ///
     /// # Panics
     /// When an array is missing or has another shape.
     #[track_caller]
     pub fn rows(&self, mask: &str, advantages: &str) -> Vec<GoldenRow> {
-        let (behaviour, current) = (self.arrays.table("old_logprobs"), self.arrays.table("logprobs"));
+        self.rows_under("old_logprobs", mask, advantages)
+    }
+
+    /// The responses: rows of the arrays `behaviour` and `logprobs` at the columns where the array `mask` is not zero. The
+    /// array `advantages` is \[B\] or [B, T]. Number and seed of a response are its row.
+    ///
+    /// # Panics
+    /// When an array is missing or has another shape.
+    #[track_caller]
+    pub fn rows_under(&self, behaviour: &str, mask: &str, advantages: &str) -> Vec<GoldenRow> {
+        let (behaviour, current) = (self.arrays.table(behaviour), self.arrays.table("logprobs"));
         let advantages = self.advantages(advantages, &current);
         let row = |(index, mask): (usize, &Vec<f64>)| {
             let columns: Vec<usize> = (0..mask.len()).filter(|column| mask[*column] != 0.0).collect();
             let pick = |table: &[Vec<f64>]| -> Vec<f64> {
                 columns.iter().map(|column| table[index][*column]).collect()
             };
-            let response = TestResponse::new(&pick(&behaviour), &pick(&current), &pick(&advantages));
+            let response = TestResponse::new(&pick(&behaviour), &pick(&current), &pick(&advantages))
+                .map_context(|context| context.with_index(index).with_seed(index as u64));
             GoldenRow { columns, width: mask.len(), response }
         };
         self.arrays.table(mask).iter().enumerate().map(row).collect()
@@ -130,11 +140,13 @@ pub struct GoldenOutcome {
 }
 
 impl GoldenOutcome {
-    /// Evaluates `objective` on all rows; `weight` gives the aggregation weight of a response of some length.
+    /// Evaluates `objective` on all rows; `weight` gives the aggregation weight of a response with so many tokens in the
+    /// denominator.
     pub fn of(objective: &dyn Objective, rows: &[GoldenRow], weight: impl Fn(usize) -> f64) -> Self {
         let mut outcome = Self { loss: 0.0, grad: Vec::new(), bindings: Vec::new(), log_weights: Vec::new() };
         for row in rows {
-            let terms = objective.evaluate(&row.response.tokens(), weight(row.len()));
+            let counted = objective.counted_tokens(row.response.context());
+            let terms = objective.evaluate(&row.response.tokens(), weight(counted));
             outcome.loss += terms.loss;
             let grad: Vec<f64> = terms.coefficients.iter().map(|coefficient| -coefficient).collect();
             outcome.grad.push(row.scatter(&grad));
@@ -174,6 +186,9 @@ mod tests {
         assert_eq!(rows[0].response().tokens().log_ratios(), [-0.5, 1.0]);
         assert_eq!(rows[0].response().tokens().advantages(), [2.0, 2.0]);
         assert!(rows[1].is_empty());
+        assert_eq!(rows[1].response().context().index(), 1);
+        let rows = batch().rows_under("logprobs", "mask", "per_token");
+        assert_eq!(rows[0].response().tokens().log_ratios(), [0.0, 0.0]);
         let rows = batch().rows("mask", "per_token");
         assert_eq!(rows[0].response().tokens().advantages(), [1.0, 4.0]);
     }

@@ -3,6 +3,8 @@
 use firebrick_core::{Binding, Bounds, Gate, Gated, ResponseTokens};
 use serde::{Deserialize, Serialize};
 
+use super::beyond;
+
 /// What a masked token contributes to the loss value. The gradient is the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -12,6 +14,18 @@ pub enum MaskedValue {
     WeightedLogProb,
     /// M w A, which compares with the values of clipped objectives.
     Weight,
+}
+
+impl MaskedValue {
+    /// Value of a token with the score-function coefficient `slope`.
+    pub(super) fn of(self, slope: f64, log_prob: f64) -> f64 {
+        match self {
+            // Selected, not multiplied: the log-prob of a token that was dropped may be infinite.
+            Self::WeightedLogProb if slope == 0.0 => 0.0,
+            Self::WeightedLogProb => slope * log_prob,
+            Self::Weight => slope,
+        }
+    }
 }
 
 /// A hard mask that does not look at the advantage's sign, with a detached weight.
@@ -37,21 +51,9 @@ impl Gate for HardMask {
         for (index, out) in out.iter_mut().enumerate() {
             let (weight, window) = (log_weights[index].exp(), bounds[index]);
             let advantage = response.advantages()[index];
-            let binding = if weight < window.low {
-                Binding::Low
-            } else if weight > window.high {
-                Binding::High
-            } else {
-                Binding::None
-            };
-            // Selected, not multiplied: a dropped token's log-prob may be infinite.
+            let binding = beyond(weight, window);
             let slope = if binding == Binding::None && advantage != 0.0 { weight * advantage } else { 0.0 };
-            let value = match self.value {
-                MaskedValue::WeightedLogProb if slope != 0.0 => slope * response.current()[index],
-                MaskedValue::WeightedLogProb => 0.0,
-                MaskedValue::Weight => slope,
-            };
-            *out = Gated { value, slope, binding };
+            *out = Gated { value: self.value.of(slope, response.current()[index]), slope, binding };
         }
     }
 

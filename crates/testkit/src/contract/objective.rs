@@ -9,7 +9,7 @@ use crate::{assert_all_close, assert_close};
 ///
 /// It must give one finite coefficient and one binding per token, the same numbers when asked twice or
 /// through a `Box`, loss and coefficients proportional to the weight, and no coefficient for a token whose
-/// log-ratio is saturated (unless it has a term towards a reference policy). Parts with state must accept the state that they saved.
+/// log-ratio is saturated (unless it has a term towards a reference policy or is a score function). Parts with state must accept the state that they saved.
 ///
 /// # Panics
 /// When the contract is broken.
@@ -32,10 +32,10 @@ pub fn check_objective(mut objective: impl Objective + 'static) {
             terms.loss.is_finite() && terms.coefficients.iter().all(|value| value.is_finite()),
             "{name}: loss and coefficients must be finite, found {terms:?}"
         );
-        let with_reference = objective.requirements().reference_log_probs;
+        let may_push = objective.requirements().reference_log_probs || objective.is_score_function();
         for (index, coefficient) in terms.coefficients.iter().enumerate() {
             assert!(
-                *coefficient == 0.0 || !tokens.is_saturated(index) || with_reference,
+                *coefficient == 0.0 || !tokens.is_saturated(index) || may_push,
                 "{name}: a saturated token has the coefficient {coefficient}"
             );
         }
@@ -51,9 +51,10 @@ pub fn check_objective(mut objective: impl Objective + 'static) {
             "the coefficients must be proportional to the weight",
         );
     }
-    let requirements = objective.requirements();
+    let (requirements, score_function) = (objective.requirements(), objective.is_score_function());
     let boxed: Box<dyn Objective> = Box::new(objective);
     assert_eq!(boxed.requirements(), requirements, "{name}: a Box has other requirements");
+    assert_eq!(boxed.is_score_function(), score_function, "{name}: a Box is another kind of objective");
     assert!(direct == outputs(boxed.as_ref(), 0.25), "{name}: a Box gives other terms");
 }
 

@@ -1,0 +1,548 @@
+//! Every policy loss of verl, put together from parts; see `golden/README.md` for where the numbers come from.
+//!
+//! The parts that a weight or a rejection of verl's rollout correction stands for are defined here.
+
+mod golden_support;
+
+use firebrick_core::{
+    Binding, Bounds, ClipSchedule, Corrected, Gate, ImportanceEstimator, LogProbs, Objective,
+    ResponseContext, ResponseTokens, RolloutCorrection,
+};
+use firebrick_objectives::{
+    Aggregation, Composed, ConstantClip, CovarianceClip, CovarianceKl, Denominator, Divergence,
+    DivergenceMask, GeometricMean, HardMask, KlEstimator, KlTerm, MaskedValue, PpoMin, Saturating,
+    SequenceMean, SequenceRoute, Sigmoid, TokenRatio,
+};
+use firebrick_testkit::{GoldenBatch, GoldenOutcome, GoldenRow, Record, load_records};
+use golden_support::{FOLDER, Row, aggregation, evaluate, inputs, relative_error, table_error};
+
+/// verl's means divide by n + 1e-8.
+const GRADIENT: f64 = 5e-8;
+/// Responses of opposite sign cancel in the value, which leaves fewer digits.
+const VALUE: f64 = 1e-7;
+
+/// Where we differ from verl on purpose: which records, and why. A formula below gives verl's number for each.
+const DIFFERENCES: &[(&str, &str)] = &[
+    ("extreme/gspo", "verl averages token log-ratios beyond 20 nats as they are; here each is clamped first"),
+    (
+        "extreme/clip_cov",
+        "verl does not clamp the log-ratio, so one token's loss is exp(25); here it is exp(20)",
+    ),
+    (
+        "extreme/kl_cov",
+        "verl does not clamp the log-ratio, so one token's loss is exp(25); here it is exp(20)",
+    ),
+    (
+        "extreme/geo_mean",
+        "verl averages token log-ratios beyond 20 nats as they are; here each is clamped first",
+    ),
+    ("holes/geo_mean", "verl counts a response without tokens in this mean and in no other; here in none"),
+    (
+        "extreme/low_var_kl",
+        "verl stops k3 at 10 nats, which is no farther than u = -2.6, and its gradient with it",
+    ),
+    ("extreme/k3+", "verl stops k3 at 10 nats; here it grows until u = -20"),
+];
+
+fn difference(key: &str) -> Option<&'static str> {
+    DIFFERENCES.iter().find(|(known, _)| *known == key).map(|(_, reason)| *reason)
+}
+
+/// log w = 0: the plain policy gradient.
+#[derive(Debug)]
+struct Unweighted;
+
+impl ImportanceEstimator for Unweighted {
+    fn log_weights(&self, _: &ResponseTokens<'_>, out: &mut [f64]) {
+        out.fill(0.0);
+    }
+}
+
+/// log w = Σ d for all tokens, detached.
+#[derive(Debug)]
+struct SequenceProduct;
+
+impl ImportanceEstimator for SequenceProduct {
+    fn log_weights(&self, response: &ResponseTokens<'_>, out: &mut [f64]) {
+        out.fill(response.log_ratios().iter().sum());
+    }
+}
+
+#[derive(Debug)]
+struct Open;
+
+impl ClipSchedule for Open {
+    fn bounds(&self, _: &ResponseTokens<'_>, out: &mut [Bounds]) {
+        out.fill(Bounds::OPEN);
+    }
+}
+
+fn log_rho(response: &ResponseContext) -> Vec<f64> {
+    let proximal = response.proximal().expect("the test gives proximal log-probs");
+    proximal.iter().zip(response.behaviour()).map(|(proximal, behaviour)| proximal - behaviour).collect()
+}
+
+/// min(ρ_t, 2); for verl's `geo_mean` the geometric mean of a response's.
+#[derive(Debug)]
+struct Truncated {
+    averages: bool,
+}
+
+impl RolloutCorrection for Truncated {
+    fn correct(&self, response: &ResponseContext, out: &mut [Corrected]) {
+        let logs: Vec<f64> = log_rho(response).into_iter().map(|log| log.min(2f64.ln())).collect();
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        for (out, log) in out.iter_mut().zip(logs) {
+            *out = Corrected { weight: if self.averages { mean } else { log }.exp(), keep: true };
+        }
+    }
+}
+
+/// Rejection, here of the current policy against the sampling one, that shrinks the denominators.
+#[derive(Debug)]
+struct Rejection {
+    /// Largest mean k3 of a response.
+    mean_k3: f64,
+    /// Interval of a token's ratio.
+    ratios: (f64, f64),
+    /// What kept tokens are divided by.
+    norm: f64,
+}
+
+impl RolloutCorrection for Rejection {
+    fn correct(&self, response: &ResponseContext, out: &mut [Corrected]) {
+        let logs = log_rho(response);
+        let k3 = logs.iter().map(|log| log.exp() - 1.0 - log).sum::<f64>() / logs.len() as f64;
+        for (out, log) in out.iter_mut().zip(logs) {
+            let inside = (self.ratios.0.ln()..=self.ratios.1.ln()).contains(&log);
+            *out = Corrected { weight: 1.0 / self.norm, keep: k3 <= self.mean_k3 && inside };
+        }
+    }
+    fn shrinks_denominator(&self) -> bool {
+        true
+    }
+}
+
+type Correction = Option<Box<dyn RolloutCorrection>>;
+
+fn compose(record: &Record, rows: &[GoldenRow]) -> Box<dyn Objective> {
+    fn with<E, S, G>(estimator: E, schedule: S, gate: G, correction: Correction) -> Box<dyn Objective>
+    where
+        E: ImportanceEstimator + 'static,
+        S: ClipSchedule + 'static,
+        G: Gate + 'static,
+    {
+        Box::new(Composed::new(estimator, schedule, gate).with_correction(correction))
+    }
+    let hp = record.record("hp");
+    let loss = record.text("loss");
+    let truncated = record.get("is_weights").is_some() && loss != "bypass_mode";
+    let correction: Correction = if truncated {
+        Some(Box::new(Truncated { averages: loss == "geo_mean" }))
+    } else {
+        bypass_rejection(&hp, rows)
+    };
+    let clip = || ConstantClip { low: hp.number("clip_ratio_low"), high: hp.number("clip_ratio_high") };
+    let dual = || PpoMin { dual_clip: Some(hp.number("clip_ratio_c")), ..PpoMin::default() };
+    let cap = |high: f64| ConstantClip { low: 10.0, high: high - 1.0 };
+    match loss {
+        "vanilla" => with(TokenRatio, clip(), dual(), correction),
+        "gspo" => {
+            let estimator = SequenceMean { route: SequenceRoute::Current };
+            with(estimator, clip(), PpoMin::default(), correction)
+        }
+        "sapo" => {
+            let gate = Sigmoid { tau_pos: hp.number("tau_pos"), tau_neg: hp.number("tau_neg") };
+            with(TokenRatio, Open, gate, correction)
+        }
+        "gpg" => with(Unweighted, Open, HardMask::default(), correction),
+        "dro" => {
+            let pull = KlTerm::new(KlEstimator::K2, hp.number("dro_beta"));
+            Box::new(Composed::new(Unweighted, Open, HardMask::default()).with_kl(pull))
+        }
+        "clip_cov" => {
+            let gate = CovarianceClip {
+                cov_low: hp.number("clip_cov_lb"),
+                cov_high: hp.number("clip_cov_ub"),
+                ratio: hp.number("clip_cov_ratio"),
+                ..CovarianceClip::default()
+            };
+            with(TokenRatio, clip(), gate, correction)
+        }
+        "kl_cov" => {
+            let gate = CovarianceKl {
+                fraction: hp.number("kl_cov_ratio"),
+                coefficient: hp.number("ppo_kl_coef"),
+                ..CovarianceKl::default()
+            };
+            with(TokenRatio, Open, gate, correction)
+        }
+        "geo_mean" => {
+            let ConstantClip { low, high } = clip();
+            with(TokenRatio, Open, GeometricMean { low, high, ..GeometricMean::default() }, correction)
+        }
+        "cispo" => with(TokenRatio, clip(), Saturating::default(), correction),
+        "dppo_tv" | "dppo_kl" => {
+            let ConstantClip { low, high } = clip();
+            let divergence = match loss {
+                "dppo_tv" => Divergence::BinaryTv { low, high },
+                _ => Divergence::BinaryKl { low, high },
+            };
+            let value = MaskedValue::WeightedLogProb;
+            let gate = DivergenceMask { divergence, max_weight: hp.number("clip_ratio_c"), value };
+            with(TokenRatio, Open, gate, correction)
+        }
+        "bypass_mode" => {
+            let rollout = hp.record("rollout_correction");
+            match (rollout.text("loss_type"), rollout.get("rollout_is").and_then(|level| level.as_str())) {
+                ("ppo_clip", None) => with(TokenRatio, clip(), dual(), correction),
+                ("reinforce", Some("token")) => with(
+                    TokenRatio,
+                    cap(rollout.number("rollout_is_threshold")),
+                    Saturating::default(),
+                    correction,
+                ),
+                ("reinforce", Some("sequence")) => {
+                    let window = cap(rollout.number("rollout_is_threshold"));
+                    with(SequenceProduct, window, Saturating::default(), correction)
+                }
+                other => panic!("unknown bypass {other:?}"),
+            }
+        }
+        other => panic!("unknown loss {other}"),
+    }
+}
+
+/// In bypass mode the ratio starts at the sampling policy, so its own weight is no correction; what remains is rejection.
+fn bypass_rejection(hp: &Record, rows: &[GoldenRow]) -> Correction {
+    hp.get("rollout_correction")?;
+    let rollout = hp.record("rollout_correction");
+    match rollout.get("rollout_rs")?.as_str()? {
+        "seq_mean_k3" => {
+            assert_eq!(rollout.text("rollout_rs_threshold"), "0.1");
+            Some(Box::new(Rejection { mean_k3: 0.1, ratios: (0.0, f64::INFINITY), norm: 1.0 }))
+        }
+        "token_k1" => {
+            assert_eq!(rollout.text("rollout_rs_threshold"), "0.5_2.0");
+            // Its weights are divided by their mean over responses, before any token is rejected.
+            let cap = rollout.number("rollout_is_threshold");
+            let products: Vec<f64> = rows
+                .iter()
+                .filter(|row| !row.is_empty())
+                .map(|row| row.response().tokens().log_ratios().iter().sum::<f64>().exp().min(cap))
+                .collect();
+            let norm = products.iter().sum::<f64>() / products.len() as f64;
+            Some(Box::new(Rejection { mean_k3: f64::INFINITY, ratios: (0.5, 2.0), norm }))
+        }
+        other => panic!("unknown rejection {other}"),
+    }
+}
+
+/// The responses of a record, with what its loss needs to know of them.
+fn rows(inputs: &GoldenBatch, record: &Record) -> Vec<GoldenRow> {
+    let (mask, advantages) = (record.text("mask"), record.text("advantages"));
+    let loss = record.text("loss");
+    let truncated = record.get("is_weights").is_some() && loss != "bypass_mode";
+    let anchor = record.text("old_logprobs");
+    let behaviour = if truncated { "rollout_logprobs" } else { anchor };
+    let anchors = inputs.arrays().table(anchor);
+    let complete = |(index, row): (usize, GoldenRow)| {
+        let anchor = row.gather(&anchors[index]);
+        row.map_response(|response| {
+            let current = response.current().values().to_vec();
+            match loss {
+                _ if truncated => response.map_context(|context| {
+                    context.anchored_at_proximal(LogProbs::new(anchor)).expect("one per policy token")
+                }),
+                "dro" => response.with_reference(&anchor),
+                "bypass_mode" => response.with_proximal(&current),
+                _ => response,
+            }
+        })
+    };
+    inputs.rows_under(behaviour, mask, advantages).into_iter().enumerate().map(complete).collect()
+}
+
+/// The gradient of a record, looked up or scaled where the fixture says so.
+fn recorded_gradient(record: &Record, records: &[Record], tokens: usize) -> Vec<Vec<f64>> {
+    let of_agg = |agg: &str| {
+        let same = |other: &&Record| {
+            other.text("agg") == agg
+                && ["loss", "variant", "mask"].iter().all(|key| other.text(key) == record.text(key))
+        };
+        records.iter().find(same).expect("the record that the gradient is shared with").table("grad")
+    };
+    if record.get("grad").is_some() {
+        record.table("grad")
+    } else if record.get("grad_same_as_agg").is_some() {
+        of_agg(record.text("grad_same_as_agg"))
+    } else {
+        assert_eq!(record.text("grad_note"), "token-mean grad times number of mask tokens");
+        let mean = of_agg("token-mean");
+        mean.iter().map(|row| row.iter().map(|value| value * tokens as f64).collect()).collect()
+    }
+}
+
+/// One value and one coefficient per policy token of a response.
+type Tokens = Vec<(f64, f64)>;
+
+/// verl's losses that take log-ratios beyond 20 nats as they are, in plain arithmetic.
+fn unclamped(record: &Record, rows: &[GoldenRow]) -> Vec<Tokens> {
+    let hp = record.record("hp");
+    let of = |row: &GoldenRow| -> Vec<(f64, f64, f64)> {
+        let response = row.response();
+        let pairs = response.context().anchor().iter().zip(response.current().values());
+        let advantages = response.context().advantages();
+        pairs.zip(advantages).map(|((old, current), a)| (current - old, *current, *a)).collect()
+    };
+    let all: Vec<_> = rows.iter().flat_map(of).collect();
+    let count = all.len() as f64;
+    let mean_log_prob = all.iter().map(|(_, l, _)| l).sum::<f64>() / count;
+    let mean_advantage = all.iter().map(|(_, _, a)| a).sum::<f64>() / count;
+    let covariance = |l: f64, a: f64| (a - mean_advantage) * (l - mean_log_prob);
+    let widths = || (hp.number("clip_ratio_low"), hp.number("clip_ratio_high"));
+    let ppo = |weight: f64, advantage: f64| {
+        let (low, high) = widths();
+        let (free, held) = (weight * advantage, weight.clamp(1.0 - low, 1.0 + high) * advantage);
+        if held < free { (held, 0.0) } else { (free, free) }
+    };
+    let row = |row: &GoldenRow| -> Tokens {
+        let tokens = of(row);
+        let len = tokens.len() as f64;
+        let token = |(d, l, a): &(f64, f64, f64)| match record.text("loss") {
+            "gspo" => ppo((tokens.iter().map(|token| token.0).sum::<f64>() / len).exp(), *a),
+            "clip_cov" => {
+                let (value, coefficient) = ppo(d.exp(), *a);
+                let range = hp.number("clip_cov_lb")..hp.number("clip_cov_ub");
+                let is_chosen = coefficient != 0.0 && range.contains(&covariance(*l, *a));
+                if is_chosen { (0.0, 0.0) } else { (value, coefficient) }
+            }
+            "kl_cov" => {
+                let number = ((hp.number("kl_cov_ratio") * count) as usize).max(1);
+                let above =
+                    all.iter().filter(|(_, l2, a2)| covariance(*l2, *a2) > covariance(*l, *a)).count();
+                let beta = if above < number { hp.number("ppo_kl_coef") } else { 0.0 };
+                (d.exp() * a - beta * d.abs(), d.exp() * a - beta * d.signum())
+            }
+            "geo_mean" => {
+                let (low, high) = widths();
+                let clipped = |d: f64| if *a > 0.0 { d.min(high) } else { d.max(-low) };
+                let value = a * (tokens.iter().map(|token| clipped(token.0)).sum::<f64>() / len).exp();
+                (value, if clipped(*d) == *d { value } else { 0.0 })
+            }
+            other => panic!("{other} clamps its log-ratios"),
+        };
+        tokens.iter().map(token).collect()
+    };
+    rows.iter().map(row).collect()
+}
+
+/// verl's value and gradient where ours differ on purpose.
+fn compatible(
+    record: &Record,
+    rows: &[GoldenRow],
+    ours: &GoldenOutcome,
+    denominator: &Denominator,
+    aggregation: Aggregation,
+    extreme: bool,
+) -> (f64, Vec<Vec<f64>>) {
+    if !extreme {
+        let share = denominator.sequences() as f64 / rows.len() as f64;
+        let gradient = ours.grad.iter().map(|row| row.iter().map(|entry| share * entry).collect()).collect();
+        return (share * ours.loss, gradient);
+    }
+    let (mut loss, mut gradient) = (0.0, Vec::new());
+    for (row, tokens) in rows.iter().zip(unclamped(record, rows)) {
+        let weight = aggregation.weight(denominator, row.len());
+        loss -= weight * tokens.iter().map(|token| token.0).sum::<f64>();
+        let coefficients: Vec<f64> = tokens.iter().map(|token| -weight * token.1).collect();
+        gradient.push(row.scatter(&coefficients));
+    }
+    (loss, gradient)
+}
+
+/// Holds verl's metrics against what our bindings, weights and log-probs say.
+fn check_metrics(record: &Record, rows: &[GoldenRow], outcome: &GoldenOutcome, tokens: usize, what: &str) {
+    let metrics = record.record("metrics");
+    let hp = record.record("hp");
+    let loss = record.text("loss");
+    let share = |count: usize| count as f64 / tokens as f64;
+    let acted =
+        |which: &[Binding]| share(outcome.bindings.iter().filter(|binding| which.contains(binding)).count());
+    let weighed = |holds: &dyn Fn(f64, f64) -> bool| {
+        let pairs = rows
+            .iter()
+            .zip(&outcome.log_weights)
+            .flat_map(|(row, log_weights)| log_weights.iter().zip(row.response().context().advantages()));
+        share(pairs.filter(|(log_weight, advantage)| holds(**log_weight, **advantage)).count())
+    };
+    let (clipped, below) = match loss {
+        "clip_cov" => (acted(&[Binding::Dropped]), 0.0),
+        // verl counts a weight beyond either width, also where the clip does not act on it.
+        "geo_mean" => {
+            let (low, high) = (hp.number("clip_ratio_low"), hp.number("clip_ratio_high"));
+            let outside = |d: f64| d < -low || d > high;
+            (weighed(&|d, a| a > 0.0 && outside(d)), weighed(&|d, a| a < 0.0 && outside(d)))
+        }
+        // verl counts a weight beyond the cap also where the mask dropped the token.
+        "dppo_tv" | "dppo_kl" => {
+            let cap = hp.number("clip_ratio_c").ln();
+            (acted(&[Binding::Dropped]), weighed(&|d, a| a < 0.0 && d > cap))
+        }
+        _ => (acted(&[Binding::Low, Binding::High]), acted(&[Binding::OuterHigh])),
+    };
+    let kept: Vec<bool> = outcome.bindings.iter().map(|binding| *binding != Binding::Dropped).collect();
+    let rejects = loss == "bypass_mode";
+    let log_ratios: Vec<f64> = rows
+        .iter()
+        .flat_map(|row| {
+            let clamps = !["gspo", "clip_cov", "kl_cov", "geo_mean", "dro"].contains(&loss);
+            let response = row.response();
+            let pairs = response.current().values().iter().zip(response.context().anchor());
+            let raw: Vec<f64> = pairs.map(|(current, anchor)| current - anchor).collect();
+            if clamps { response.tokens().log_ratios().to_vec() } else { raw }
+        })
+        .zip(kept)
+        .filter(|(_, kept)| *kept || !rejects)
+        .map(|(d, _)| if loss == "kl_cov" { d.abs() } else { -d })
+        .collect();
+    let drift = log_ratios.iter().sum::<f64>() / tokens as f64;
+    let known = [("actor/pg_clipfrac", clipped), ("actor/pg_clipfrac_lower", below), ("actor/ppo_kl", drift)];
+    for (key, found) in known {
+        if metrics.get(key).is_some() {
+            let error = relative_error(found, metrics.number(key));
+            assert!(error <= GRADIENT, "{what} {key}: found {found}, expected {}", metrics.number(key));
+        }
+    }
+}
+
+fn compare_losses(table: &mut Vec<Row>, fixture: &str, inputs_file: &str, extreme: bool) {
+    let inputs = inputs(inputs_file);
+    let width = inputs.arrays().table("response_mask")[0].len();
+    let records = load_records(format!("{FOLDER}/{fixture}"));
+    for record in &records {
+        let (loss, mask) = (record.text("loss"), record.text("mask"));
+        let what = format!("{loss} {} {} {mask}", record.text("variant"), record.text("agg"));
+        let rows = rows(&inputs, record);
+        // These three have one aggregation whatever they are told.
+        let fixed = ["gspo", "sapo", "geo_mean"].contains(&loss);
+        let aggregation = aggregation(if fixed { "seq-mean-token-mean" } else { record.text("agg") }, width);
+        let (outcome, denominator) = evaluate(compose(record, &rows).as_mut(), &rows, aggregation);
+        let tokens = denominator.tokens();
+        check_metrics(record, &rows, &outcome, tokens, &what);
+
+        let expected = (record.number("loss_value"), recorded_gradient(record, &records, tokens));
+        let errors = |loss: f64, gradient: &[Vec<f64>]| {
+            (relative_error(loss, expected.0), table_error(gradient, &expected.1))
+        };
+        let ours = errors(outcome.loss, &outcome.grad);
+        let place = if extreme { "extreme" } else { mask.trim_start_matches("response_mask_") };
+        let row = Row::of(table, loss);
+        if difference(&format!("{place}/{loss}")).is_some() {
+            assert!(ours.0 > VALUE, "{what}: no difference; take it off the list");
+            let (loss, gradient) = compatible(record, &rows, &outcome, &denominator, aggregation, extreme);
+            let theirs = errors(loss, &gradient);
+            assert!(theirs.0 <= VALUE && theirs.1 <= GRADIENT, "{what}: verl's formula is off by {theirs:?}");
+            row.differing += 1;
+        } else {
+            let (value, gradient) = ours;
+            assert!(value <= VALUE, "{what}: value {} of {}, {value}", outcome.loss, expected.0);
+            assert!(gradient <= GRADIENT, "{what}: gradient {:?} of {:?}", outcome.grad, expected.1);
+            row.add(value, gradient);
+        }
+    }
+}
+
+fn compare_kl(table: &mut Vec<Row>) {
+    let inputs = inputs("inputs_extreme.json");
+    let (current, reference) = (inputs.arrays().table("logprobs"), inputs.arrays().table("ref_logprobs"));
+    let rows = inputs.rows("response_mask", "advantages_seq");
+    let denominator = Denominator::of(rows.iter().map(GoldenRow::len)).expect("the batch has tokens");
+    let fixture = Record::load(format!("{FOLDER}/verl_policy_losses_extreme.json"));
+    for record in fixture.value("kl").as_array().expect("a list").iter().cloned().map(Record::new) {
+        let kind = record.text("kind").to_owned();
+        let straight_through = kind.ends_with('+');
+        let estimator = match kind.trim_end_matches('+') {
+            "kl" | "k1" => KlEstimator::K1,
+            "abs" => KlEstimator::Abs,
+            "mse" => KlEstimator::K2,
+            "low_var_kl" | "k3" => KlEstimator::K3,
+            other => panic!("unknown estimate {other}"),
+        };
+        let term = KlTerm { straight_through, ..KlTerm::new(estimator, 1.0) };
+        let key = format!("extreme/{kind}");
+        let token = |u: f64| -> (f64, f64) {
+            let (value, derivative) = term.token(u, 0.0);
+            if difference(&key).is_none() {
+                return (value, derivative);
+            }
+            assert_eq!(estimator, KlEstimator::K3, "{kind}");
+            (value.min(10.0), if value > 10.0 && !straight_through { 0.0 } else { derivative })
+        };
+        let (mut values, mut gradient) = (Vec::new(), Vec::new());
+        let mut sums = [0.0; 5];
+        let names = [
+            "token-mean",
+            "token-sum",
+            "seq-mean-token-mean",
+            "seq-mean-token-sum",
+            "seq-mean-token-sum-norm",
+        ];
+        for (index, row) in rows.iter().enumerate() {
+            let pairs = row.gather(&current[index]).into_iter().zip(row.gather(&reference[index]));
+            let tokens: Tokens = pairs.map(|(current, reference)| token(current - reference)).collect();
+            let column = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> { tokens.iter().map(of).collect() };
+            for (sum, name) in sums.iter_mut().zip(names) {
+                let weight = aggregation(name, 3).weight(&denominator, row.len());
+                *sum += weight * column(|token| token.0).iter().sum::<f64>();
+            }
+            values.push(row.scatter(&column(|token| token.0)));
+            gradient.push(row.scatter(&column(|token| token.1)));
+        }
+        let aggregated = record.record("agg");
+        let aggregates =
+            names.iter().zip(sums).map(|(name, sum)| relative_error(sum, aggregated.number(name)));
+        let value = aggregates.fold(table_error(&values, &record.table("per_token")), f64::max);
+        let value = value.max(relative_error(sums[0], record.number("token_mean")));
+        let gradient = table_error(&gradient, &record.table("grad_of_masked_sum"));
+        assert!(value <= VALUE && gradient <= GRADIENT, "{kind}: {value}, {gradient}");
+        let row = Row::of(table, "kl");
+        if difference(&key).is_some() { row.differing += 1 } else { row.add(value, gradient) }
+    }
+}
+
+/// How close each loss of verl comes; a page of the documentation quotes it.
+fn verl() -> Vec<Row> {
+    let mut table = Vec::new();
+    compare_losses(&mut table, "verl_policy_losses.json", "inputs.json", false);
+    compare_losses(&mut table, "verl_policy_losses_extreme.json", "inputs_extreme.json", true);
+    compare_kl(&mut table);
+    table
+}
+
+#[test]
+fn every_record_of_verl_is_matched_or_differs_for_a_listed_reason() {
+    let table = verl();
+    let counts: Vec<_> =
+        table.iter().map(|row| (row.objective.as_str(), row.matched, row.differing)).collect();
+    let expected = [
+        ("vanilla", 30, 0),
+        ("gspo", 19, 4),
+        ("sapo", 16, 0),
+        ("gpg", 14, 0),
+        ("clip_cov", 21, 6),
+        ("kl_cov", 14, 2),
+        ("geo_mean", 15, 6),
+        ("dro", 16, 0),
+        ("cispo", 23, 0),
+        ("dppo_tv", 16, 0),
+        ("dppo_kl", 16, 0),
+        ("bypass_mode", 28, 0),
+        ("kl", 5, 2),
+    ];
+    assert_eq!(counts, expected);
+    assert_eq!(table.iter().map(|row| row.matched + row.differing).sum::<usize>(), 214 + 32 + 7);
+    for Row { objective, value_error, gradient_error, .. } in table {
+        assert!(value_error <= VALUE && gradient_error <= GRADIENT, "{objective}");
+    }
+}
