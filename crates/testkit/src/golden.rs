@@ -131,6 +131,8 @@ impl GoldenRow {
 pub struct GoldenOutcome {
     /// Sum of the rows' losses.
     pub loss: f64,
+    /// Loss of each row.
+    pub row_losses: Vec<f64>,
     /// Gradient of the loss with respect to the current log-probs, [B, T]: minus the coefficients.
     pub grad: Vec<Vec<f64>>,
     /// Binding of every policy token, row after row.
@@ -143,11 +145,18 @@ impl GoldenOutcome {
     /// Evaluates `objective` on all rows; `weight` gives the aggregation weight of a response with so many tokens in the
     /// denominator.
     pub fn of(objective: &dyn Objective, rows: &[GoldenRow], weight: impl Fn(usize) -> f64) -> Self {
-        let mut outcome = Self { loss: 0.0, grad: Vec::new(), bindings: Vec::new(), log_weights: Vec::new() };
+        let mut outcome = Self {
+            loss: 0.0,
+            row_losses: Vec::new(),
+            grad: Vec::new(),
+            bindings: Vec::new(),
+            log_weights: Vec::new(),
+        };
         for row in rows {
             let counted = objective.counted_tokens(row.response.context());
             let terms = objective.evaluate(&row.response.tokens(), weight(counted));
             outcome.loss += terms.loss;
+            outcome.row_losses.push(terms.loss);
             let grad: Vec<f64> = terms.coefficients.iter().map(|coefficient| -coefficient).collect();
             outcome.grad.push(row.scatter(&grad));
             outcome.bindings.extend(terms.bindings);
@@ -219,7 +228,7 @@ mod tests {
     #[test]
     fn the_gradient_of_the_loss_is_minus_the_coefficients() {
         let outcome = GoldenOutcome::of(&LogRatio, &batch().rows("mask", "per_row"), |len| len as f64);
-        assert_eq!(outcome.loss, -1.0);
+        assert_eq!((outcome.loss, outcome.row_losses), (-1.0, vec![-1.0, 0.0]));
         assert_eq!(outcome.grad, [[-2.0, 0.0, -2.0], [0.0, 0.0, 0.0]]);
         assert_eq!((outcome.fraction(Binding::High), outcome.fraction(Binding::Low)), (1.0, 0.0));
     }

@@ -52,7 +52,7 @@ pub struct Row {
     pub matched: usize,
     /// Records that differ on purpose, each for a listed reason.
     pub differing: usize,
-    /// Largest relative error of a matched value.
+    /// Largest error of a matched value, relative to the sum of the responses' losses without their signs.
     pub value_error: f64,
     /// Largest relative error of an entry of a matched gradient.
     pub gradient_error: f64,
