@@ -108,7 +108,11 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         for (token, log_weight) in gated.iter().zip(&log_weights) {
             value += token.value;
             // A clamped weight is constant.
-            upstream.push(if !detached && log_weight.abs() >= LOG_RATIO_LIMIT { 0.0 } else { weight * token.slope });
+            upstream.push(if !detached && log_weight.abs() >= LOG_RATIO_LIMIT {
+                0.0
+            } else {
+                weight * token.slope
+            });
             bindings.push(token.binding);
         }
         let mut coefficients = vec![0.0; len];

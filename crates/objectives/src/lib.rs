@@ -55,20 +55,39 @@ mod recipe;
 mod schedule;
 mod value_loss;
 
-pub use advantage::{AdvantageConfig, AdvantageWeighting, AlphaMode, BatchScaled, BetaNormalized, EpsPlacement, Gae, GreedyBaseline, GroupNormalized, GroupThenBatch, LeaveOneOut, LengthWeighted, MixedGroupScaled, PassAtK, ReinforcePlusPlus, ReinforcePlusPlusBaseline, SmoothStandardized, StdSpec, TopMargin};
+pub use advantage::{
+    AdvantageConfig, AdvantageWeighting, AlphaMode, BatchScaled, BetaNormalized, EpsPlacement, Gae,
+    GreedyBaseline, GroupNormalized, GroupThenBatch, LeaveOneOut, LengthWeighted, MixedGroupScaled, PassAtK,
+    ReinforcePlusPlus, ReinforcePlusPlusBaseline, SmoothStandardized, StdSpec, TopMargin,
+};
 pub use aggregation::{Aggregation, Denominator, EmptyBatch};
 pub use composed::Composed;
 pub use config_error::ConfigError;
-pub use correction::{CorrectionConfig, RatioCorrection, RatioLevel, RatioReduction, RatioStatistic, RatioWeight, RejectedDenominator, Rejection, off_policy_metrics};
+pub use correction::{
+    CorrectionConfig, RatioCorrection, RatioLevel, RatioReduction, RatioStatistic, RatioWeight,
+    RejectedDenominator, Rejection, off_policy_metrics,
+};
 pub use diagnostics::{ClipFractions, PositionDiagnostics, PositionReport};
 pub use drift::DriftKl;
-pub use estimator::{BoundedPrefixProduct, ConstantScaling, EstimatorConfig, GroupCapped, MinPrefix, PrefixMean, PrefixProduct, PrefixRoute, ScalingArm, SequenceMean, SequenceProduct, SequenceRoute, StateGeo, TokenRatio, Unweighted};
-pub use gate::{CovarianceClip, CovarianceKl, Divergence, DivergenceMask, DualClipGrowth, GateConfig, GeometricMean, GradientPreserving, HardMask, MaskFrom, MaskedValue, MeanScope, OffPolicySequenceMask, OuterBounds, PpoMin, Reciprocal, Saturating, SequenceDivergenceMask, SequenceStatistic, Sigmoid, TokenSelection};
+pub use estimator::{
+    BoundedPrefixProduct, ConstantScaling, EstimatorConfig, GroupCapped, MinPrefix, PrefixMean,
+    PrefixProduct, PrefixRoute, ScalingArm, SequenceMean, SequenceProduct, SequenceRoute, StateGeo,
+    TokenRatio, Unweighted,
+};
+pub use gate::{
+    CovarianceClip, CovarianceKl, Divergence, DivergenceMask, DualClipGrowth, GateConfig, GeometricMean,
+    GradientPreserving, HardMask, MaskFrom, MaskedValue, MeanScope, OffPolicySequenceMask, OuterBounds,
+    PpoMin, Reciprocal, Saturating, SequenceDivergenceMask, SequenceStatistic, Sigmoid, TokenSelection,
+};
 pub use kl::{AdaptiveKl, KlEstimator, KlPlacement, KlTerm};
 pub use objective_config::{ObjectiveConfig, Parts};
 pub use preset::Preset;
 pub use recipe::Recipe;
-pub use schedule::{AbsolutePositionClip, ConstantClip, EntropySplitClip, Horizon, IntervalForm, InverseSqrtClip, OpenWindow, PowerLawClip, ProbabilityClip, ScheduleConfig, SecondMomentClip, SigmaSource, SqrtProbabilityClip, SqrtRatioClip, StaleClip, StaleConfig, StalenessMode, WindowCentre, WindowSpace};
+pub use schedule::{
+    AbsolutePositionClip, ConstantClip, EntropySplitClip, Horizon, IntervalForm, InverseSqrtClip, OpenWindow,
+    PowerLawClip, ProbabilityClip, ScheduleConfig, SecondMomentClip, SigmaSource, SqrtProbabilityClip,
+    SqrtRatioClip, StaleClip, StaleConfig, StalenessMode, WindowCentre, WindowSpace,
+};
 pub use value_loss::{ValueLoss, ValueTerms};
 /// The page on using this crate alone, whose example is a test.
 #[cfg(doctest)]

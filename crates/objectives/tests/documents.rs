@@ -43,7 +43,8 @@ fn hold(path: &str, text: &str) {
 fn inline(value: &Value) -> String {
     match value {
         Value::Table(table) => {
-            let keys: Vec<String> = table.iter().map(|(key, value)| format!("{key} = {}", inline(value))).collect();
+            let keys: Vec<String> =
+                table.iter().map(|(key, value)| format!("{key} = {}", inline(value))).collect();
             format!("{{ {} }}", keys.join(", "))
         }
         other => other.to_string(),
@@ -95,7 +96,8 @@ fn overlay(preset: &Preset) -> String {
     }
     text += &format!("\n[objective]\ntype = {:?}\n", preset.name);
     for (key, reason) in &preset.required {
-        text += &format!("{}{key} = {}\n", comment(&format!("No default: {reason}.")), chosen(preset.name, key));
+        text +=
+            &format!("{}{key} = {}\n", comment(&format!("No default: {reason}.")), chosen(preset.name, key));
     }
     text += "# Its parts. A table with a `type` replaces one of them, single keys (schedule.high = 0.3) change it:\n";
     for (slot, part) in parts(preset) {
@@ -169,7 +171,10 @@ fn the_page_on_objectives_is_what_the_presets_say() {
         );
         let plot = format!("docs/plots/{}.svg", preset.name);
         if root().join(&plot).exists() {
-            text += &format!("![weight and window of {} by position](plots/{}.svg)\n\n", preset.name, preset.name);
+            text += &format!(
+                "![weight and window of {} by position](plots/{}.svg)\n\n",
+                preset.name, preset.name
+            );
         }
         text += &format!("Source: {}.\n", preset.source);
         if !preset.differs.is_empty() {

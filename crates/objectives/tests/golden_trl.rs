@@ -122,7 +122,7 @@ fn composition(record: &Record, rows: &[GoldenRow], norm: f64) -> Composition {
                 tau_neg: number("sapo_temperature_neg").unwrap_or(f64::from(1.05_f32)),
             }),
             "GMPOTrainer" => Box::new(GeometricMean { low, high }),
-            _ => Box::new(PpoMin { dual_clip: number("delta"), outer: OuterBounds::Open {} }),
+            _ => Box::new(PpoMin { dual_clip: number("delta"), ..PpoMin::default() }),
         }
     };
     let masked = || -> Box<dyn Gate> {

@@ -234,10 +234,13 @@ fn an_entropy_bonus_raises_the_entropy() {
     let text = "type = \"dapo\"\nentropy_coefficient = 0.5";
     let all_equal = Echo { down: Vec::new() };
     let settings = TrainSettings { steps: 12, ..settings() };
-    let prompts: Vec<_> = prompts().into_iter().map(|mut prompt| {
-        prompt.answer = "x".into(); // nobody hits it
-        prompt
-    }).collect();
+    let prompts: Vec<_> = prompts()
+        .into_iter()
+        .map(|mut prompt| {
+            prompt.answer = "x".into(); // nobody hits it
+            prompt
+        })
+        .collect();
     let plan = Plan::<Autodiff<Flex>>::new(settings, objective(text).build(), all_equal).unwrap();
     let mut trainer = trainer(plan);
     let reports: Vec<_> = (0..12).map(|_| trainer.step(&prompts).unwrap()).collect();
@@ -284,7 +287,10 @@ fn more_likely_tokens_than_there_are_is_refused_by_name() {
         device,
     )
     .unwrap_err();
-    assert!(error.to_string().contains("99 most likely tokens") && error.to_string().contains("lower k"), "{error}");
+    assert!(
+        error.to_string().contains("99 most likely tokens") && error.to_string().contains("lower k"),
+        "{error}"
+    );
 }
 
 #[test]
