@@ -1,5 +1,7 @@
 //! An objective put together from its parts.
 
+use std::cell::Cell;
+
 use firebrick_core::{
     Binding, Bounds, ClipSchedule, Corrected, Gate, Gated, ImportanceEstimator, LOG_RATIO_LIMIT, Objective,
     Requirements, ResponseContext, ResponseTerms, ResponseTokens, RolloutCorrection, Stateful,
@@ -26,6 +28,18 @@ pub struct Composed<E, S, G> {
     gate: G,
     kl: Option<KlTerm>,
     correction: Option<Box<dyn RolloutCorrection>>,
+}
+
+/// What an evaluation needs and does not return. A thread keeps it for the next one: memory for long responses would
+/// otherwise come anew from the system each time, and clearing its pages takes longer than the arithmetic.
+#[derive(Default)]
+struct Scratch {
+    gated: Vec<Gated>,
+    upstream: Vec<f64>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
 impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Composed<E, S, G> {
@@ -86,8 +100,11 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         }
         let mut bounds = vec![Bounds::OPEN; len];
         self.schedule.bounds(response, &mut bounds);
-        let mut gated = vec![Gated::default(); len];
-        self.gate.gate(response, &log_weights, &bounds, &mut gated);
+        let mut scratch = SCRATCH.take();
+        let Scratch { gated, upstream } = &mut scratch;
+        gated.clear();
+        gated.resize(len, Gated::default());
+        self.gate.gate(response, &log_weights, &bounds, gated);
         if let Some(corrected) = self.corrected(response.context()) {
             for (token, Corrected { weight, keep }) in gated.iter_mut().zip(corrected) {
                 if keep {
@@ -102,7 +119,7 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         // A detached weight has no gradient that a clamp could stop.
         let detached = self.gate.is_score_function();
         // One pass over what the gate returned: value, upstream and bindings together.
-        let mut upstream = Vec::with_capacity(len);
+        upstream.clear();
         let mut bindings = Vec::with_capacity(len);
         let mut value = -0.0; // the neutral element of addition
         for (token, log_weight) in gated.iter().zip(&log_weights) {
@@ -116,7 +133,8 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
             bindings.push(token.binding);
         }
         let mut coefficients = vec![0.0; len];
-        self.estimator.pull_back(response, &upstream, &mut coefficients);
+        self.estimator.pull_back(response, upstream, &mut coefficients);
+        SCRATCH.set(scratch);
         for (coefficient, log_ratio) in coefficients.iter_mut().zip(response.log_ratios()) {
             // As `ResponseTokens::is_saturated`, without a look at each index.
             if !detached && log_ratio.abs() >= LOG_RATIO_LIMIT {
