@@ -360,7 +360,14 @@ fn compatible(
 }
 
 /// Holds verl's metrics against what our bindings, weights and log-probs say.
-fn check_metrics(record: &Record, rows: &[GoldenRow], outcome: &GoldenOutcome, tokens: usize, what: &str) {
+fn check_metrics(
+    record: &Record,
+    rows: &[GoldenRow],
+    outcome: &GoldenOutcome,
+    tokens: usize,
+    place: &str,
+    what: &str,
+) {
     let metrics = record.record("metrics");
     let hp = record.record("hp");
     let loss = record.text("loss");
@@ -375,6 +382,10 @@ fn check_metrics(record: &Record, rows: &[GoldenRow], outcome: &GoldenOutcome, t
         share(pairs.filter(|(log_weight, advantage)| holds(**log_weight, **advantage)).count())
     };
     let (clipped, below) = match loss {
+        "gspo" if difference(&format!("{place}/gspo")).is_some() => {
+            let theirs = unclamped(record, rows);
+            (share(theirs.iter().flatten().filter(|(_, coefficient)| *coefficient == 0.0).count()), 0.0)
+        }
         "clip_cov" => (acted(&[Binding::Dropped]), 0.0),
         // verl counts a weight beyond either width, also where the clip does not act on it.
         "geo_mean" => {
@@ -427,7 +438,8 @@ fn compare_losses(table: &mut Vec<Row>, fixture: &str, inputs_file: &str, extrem
         let aggregation = aggregation(if fixed { "seq-mean-token-mean" } else { record.text("agg") }, width);
         let (outcome, denominator) = evaluate(compose(record, &rows).as_mut(), &rows, aggregation);
         let tokens = denominator.tokens();
-        check_metrics(record, &rows, &outcome, tokens, &what);
+        let place = if extreme { "extreme" } else { mask.trim_start_matches("response_mask_") };
+        check_metrics(record, &rows, &outcome, tokens, place, &what);
 
         let expected = (record.number("loss_value"), recorded_gradient(record, &records, tokens));
         // Responses of opposite sign cancel, and the digits that they lose are no error.
@@ -436,7 +448,6 @@ fn compare_losses(table: &mut Vec<Row>, fixture: &str, inputs_file: &str, extrem
             ((loss - expected.0).abs() / size.max(expected.0.abs()), table_error(gradient, &expected.1))
         };
         let ours = errors(outcome.loss, &outcome.grad);
-        let place = if extreme { "extreme" } else { mask.trim_start_matches("response_mask_") };
         let row = Row::of(table, loss);
         if difference(&format!("{place}/{loss}")).is_some() {
             assert!(ours.0 > TOLERANCE, "{what}: no difference; take it off the list");

@@ -5,15 +5,15 @@ use firebrick_objectives::{Aggregation, Denominator};
 use firebrick_testkit::{GoldenBatch, GoldenOutcome, GoldenRow, Record};
 
 /// Where the fixtures lie.
-pub const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+pub(crate) const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 
 /// The inputs that a fixture's records name.
-pub fn inputs(file: &str) -> GoldenBatch {
+pub(crate) fn inputs(file: &str) -> GoldenBatch {
     GoldenBatch::new(Record::load(format!("{FOLDER}/{file}")))
 }
 
 /// The aggregation that records call `name`; `width` is that of their masks, which one of them divides by.
-pub fn aggregation(name: &str, width: usize) -> Aggregation {
+pub(crate) fn aggregation(name: &str, width: usize) -> Aggregation {
     match name {
         "token-mean" => Aggregation::TokenMean,
         "token-sum" => Aggregation::TokenSum,
@@ -25,7 +25,7 @@ pub fn aggregation(name: &str, width: usize) -> Aggregation {
 }
 
 /// Shows all rows to the objective's parts as one optimizer batch, and evaluates them under its one denominator.
-pub fn evaluate(
+pub(crate) fn evaluate(
     objective: &mut dyn Objective,
     rows: &[GoldenRow],
     aggregation: Aggregation,
@@ -45,29 +45,29 @@ pub fn evaluate(
 
 /// How close an objective comes to the records of another implementation.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Row {
+pub(crate) struct Row {
     /// The objective, by its name at the source.
-    pub objective: String,
+    pub(crate) objective: String,
     /// Records whose value and gradient are the same.
-    pub matched: usize,
+    pub(crate) matched: usize,
     /// Records that differ on purpose, each for a listed reason.
-    pub differing: usize,
+    pub(crate) differing: usize,
     /// Largest error of a matched value, relative to the sum of the responses' losses without their signs.
-    pub value_error: f64,
+    pub(crate) value_error: f64,
     /// Largest relative error of an entry of a matched gradient.
-    pub gradient_error: f64,
+    pub(crate) gradient_error: f64,
 }
 
 impl Row {
     /// Counts a matched record.
-    pub fn add(&mut self, value_error: f64, gradient_error: f64) {
+    pub(crate) fn add(&mut self, value_error: f64, gradient_error: f64) {
         self.matched += 1;
         self.value_error = self.value_error.max(value_error);
         self.gradient_error = self.gradient_error.max(gradient_error);
     }
 
     /// The row of `objective`, which is added when it is new.
-    pub fn of<'a>(table: &'a mut Vec<Self>, objective: &str) -> &'a mut Self {
+    pub(crate) fn of<'a>(table: &'a mut Vec<Self>, objective: &str) -> &'a mut Self {
         let index = table.iter().position(|row| row.objective == objective).unwrap_or_else(|| {
             table.push(Self { objective: objective.to_owned(), ..Self::default() });
             table.len() - 1
@@ -77,7 +77,7 @@ impl Row {
 }
 
 /// Error of `found`, relative to the larger of the two numbers and absolute below 1e-6.
-pub fn relative_error(found: f64, expected: f64) -> f64 {
+pub(crate) fn relative_error(found: f64, expected: f64) -> f64 {
     if found == expected {
         return 0.0;
     }
@@ -88,7 +88,7 @@ pub fn relative_error(found: f64, expected: f64) -> f64 {
 ///
 /// # Panics
 /// When the tables differ in shape.
-pub fn table_error(found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
+pub(crate) fn table_error(found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
     assert_eq!(found.len(), expected.len(), "rows");
     let entries = found.iter().zip(expected).flat_map(|(found, expected)| {
         assert_eq!(found.len(), expected.len(), "columns");
