@@ -238,7 +238,7 @@ fn explain_response(
     ensure!(
         requirements.top_k == 0,
         "{} compares the most likely tokens of two policies, which log-probs of the sampled tokens do not tell; \
-         choose a binary divergence, as in --set 'gate.divergence={{ type = \"binary_kl\", threshold = 0.05 }}'",
+         choose a binary divergence, as in --set 'gate.divergence={{ type = \"binary_kl\", low = 0.05, high = 0.05 }}'",
         config.r#type
     );
     let mut objective = config.objective();

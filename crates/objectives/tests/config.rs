@@ -14,7 +14,11 @@ const COMPOSED: &str = "type = 'composed'\nanchor = 'proximal'\naggregation = { 
 /// Every preset, with values for what the papers leave open, and changed ones.
 fn configs() -> Vec<ObjectiveConfig> {
     let preset = |preset: &Preset| {
-        let open = |key: &String| format!("{key} = {}\n", if key.ends_with("norm") { 256.0 } else { 0.05 });
+        let open = |key: &String| match key.as_str() {
+            "aggregation.norm" => format!("{key} = 256.0\n"),
+            "advantage.k" => format!("{key} = 2\n"),
+            _ => format!("{key} = 0.05\n"),
+        };
         let keys: String = preset.required.keys().map(open).collect();
         format!("type = '{}'\n{keys}", preset.name)
     };
