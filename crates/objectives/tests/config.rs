@@ -20,7 +20,9 @@ fn configs() -> Vec<ObjectiveConfig> {
             _ => format!("{key} = 0.05\n"),
         };
         let keys: String = preset.required.keys().map(open).collect();
-        format!("type = '{}'\n{keys}", preset.name)
+        // The sample responses know the three most likely tokens.
+        let k = if preset.name == "dppo_top_k" { "gate.divergence.k = 3\n" } else { "" };
+        format!("type = '{}'\n{keys}{k}", preset.name)
     };
     let changed = [
         "type = 'grpo'\nanchor = 'proximal'\nentropy_coefficient = 0.01\nschedule.low = 0.1\ngate.dual_clip = 3.0\n\
