@@ -191,20 +191,30 @@ impl<'de> Deserialize<'de> for ObjectiveConfig {
             }
             None => return Err(D::Error::missing_field("type")),
         };
-        let parts = match Preset::find(&name) {
-            Some(preset) => {
-                let parts = preset.with(table);
-                if let Some((key, reason)) = preset.missing(&parts) {
-                    return Err(D::Error::custom(format_args!("{name} has no default for {key}: {reason}")));
-                }
-                parts
-            }
+        let preset = Preset::find(&name);
+        let table = match preset {
+            Some(preset) => preset.with(table),
             None if name == "composed" => table,
             None => return Err(D::Error::unknown_variant(&name, NAMES)),
         };
-        let parts =
-            Parts::deserialize(Value::Table(parts)).map_err(|error| D::Error::custom(error.message()))?;
-        Ok(Self { r#type: name, parts })
+        let missing =
+            preset.and_then(|preset| preset.missing(&table).map(|(key, reason)| (key.to_owned(), reason)));
+        let parts = Parts::deserialize(Value::Table(table));
+        match (parts, missing) {
+            // A key that is wrong is said before one that is missing.
+            (Err(error), _)
+                if ["unknown ", "invalid "].iter().any(|start| error.message().starts_with(start)) =>
+            {
+                Err(D::Error::custom(error.message()))
+            }
+            (_, Some((key, reason))) => {
+                Err(D::Error::custom(format_args!("{name} has no default for {key}: {reason}")))
+            }
+            (parts, None) => {
+                let parts = parts.map_err(|error| D::Error::custom(error.message()))?;
+                Ok(Self { r#type: name, parts })
+            }
+        }
     }
 }
 

@@ -106,6 +106,21 @@ fn overlay(preset: &Preset) -> String {
     text
 }
 
+/// The tutorial shows the file that the gate compiles.
+#[test]
+fn the_tutorial_is_the_package_outside_the_workspace() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let file = read("consumers/own-objective/src/fading.rs");
+    assert!(read("CONTRIBUTING.md").contains(&format!("```rust\n{}\n```", file.trim_end())));
+    let main = read("consumers/own-objective/src/main.rs").replace("\n        Composed", " Composed");
+    for line in [
+        "let objective = Composed::new(FadingPrefix { half_life: 8.0 }, HalvingWindow { width: 0.2 }, PpoMin::default());",
+        "run_plan(&config, plan, &RunOptions::default(), Default::default())?;",
+    ] {
+        assert!(main.contains(line) && read("CONTRIBUTING.md").contains(line), "{line}");
+    }
+}
+
 #[test]
 fn every_preset_has_its_overlay() {
     for preset in Preset::all() {

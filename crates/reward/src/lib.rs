@@ -27,6 +27,7 @@ mod answer;
 mod exact_answer;
 mod extraction;
 mod normal_text;
+mod overlong;
 mod random_reward;
 mod rational;
 
@@ -34,6 +35,7 @@ pub use answer::{Answer, Comparison, EqualityRule};
 pub use exact_answer::{ExactAnswer, ExactAnswerConfig, ExactAnswerError};
 pub use extraction::{Extracted, ExtractionMethod, ExtractionSpec, extract_answer};
 pub use num_rational::BigRational;
+pub use overlong::{OverlongPenalty, overlong_penalty};
 pub use random_reward::RandomReward;
 pub use rational::{MAX_NUMBER_BYTES, parse_rational};
 

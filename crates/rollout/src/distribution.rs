@@ -221,6 +221,19 @@ mod tests {
         assert_close(&filtered(&p, |spec| spec.top_p = 0.81), &p);
     }
 
+    /// TRL #6789, vime #64: a log-prob is that of the distribution that was drawn from, so a trainer that replays the kept
+    /// tokens finds the ratio 1; one that takes the whole vocabulary would find 0.8, a bias of ln 0.8 = −0.2231 nats.
+    #[test]
+    fn the_log_prob_of_a_token_is_that_of_the_renormalised_support() {
+        let p = [0.5, 0.3, 0.15, 0.05];
+        let logits = p.map(|p: f64| p.ln() as f32);
+        let drawn = Distribution::new(&logits, &spec(|spec| spec.top_k = Some(2))).unwrap().draw(0.1);
+        assert_eq!(drawn.token, 0);
+        assert!((drawn.log_prob - 0.625_f64.ln()).abs() < 1e-6);
+        let naive = 0.5_f64.ln() - drawn.log_prob;
+        assert!((naive - -0.2231).abs() < 1e-4);
+    }
+
     #[test]
     fn min_p_keeps_tokens_by_their_share_of_the_highest_probability() {
         let p = [0.5, 0.3, 0.2];

@@ -179,7 +179,7 @@ mod tests {
             sampling = { max_new_tokens = 4 }
             optimizer = { learning_rate = 1e-3 }
             [objective]
-            type = "grpo"
+            type = "dapo"
             [evaluation]
             samples = 1
         "#

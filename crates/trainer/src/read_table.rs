@@ -129,6 +129,7 @@ fn in_words(expected: &str) -> String {
         "a boolean" => "true or false",
         "a sequence" => "a list",
         "path string" => "a path, as a string",
+        "a map" => "a table",
         other if other.starts_with("struct ") || other.starts_with("internally tagged enum ") => "a table",
         other => other,
     }

@@ -116,8 +116,11 @@ on_both_backends! {
             let (mut contexts, mut log_probs) = (Vec::new(), Vec::new());
             for (index, len) in LENGTHS.into_iter().enumerate() {
                 let range = start..start + len;
-                let behaviour: Vec<f64> = range.clone().map(|t| current[t] - 0.6 * wave(t, 1.0)).collect();
-                let moved = |phase: f64| LogProbs::new(range.clone().map(|t| current[t] - 0.3 * wave(t, phase)).collect());
+                // Mean drifts that even GSPO's narrow window leaves a gradient: down for A > 0, up for A < 0.
+                let mean = if index == 0 { -0.05 } else { 0.05 };
+                let behaviour: Vec<f64> =
+                    range.clone().map(|t| current[t] - mean - 0.1 * wave(t, 1.0)).collect();
+                let moved = |phase: f64| -> Vec<f64> {range.clone().map(|t| current[t] - 0.3 * wave(t, phase)).collect() };
                 let advantage = if index == 0 { 0.9 } else { -1.3 };
                 let top_k = TopK {
                     k: 3,
@@ -129,11 +132,11 @@ on_both_backends! {
                     .unwrap()
                     .with_index(index)
                     .with_max_response_len(8)
-                    .with_reference(moved(2.0))
+                    .with_reference(LogProbs::new(moved(2.0)))
                     .unwrap();
                 let context = match recipe.anchor {
-                    firebrick_core::Anchor::Proximal => context.anchored_at_proximal(moved(3.0)),
-                    firebrick_core::Anchor::Behaviour => context.with_proximal(moved(3.0)),
+                    firebrick_core::Anchor::Proximal => context.anchored_at_proximal(LogProbs::new(moved(3.0))),
+                    firebrick_core::Anchor::Behaviour => context.with_proximal(LogProbs::new(moved(3.0))),
                 };
                 contexts.push(context.unwrap().with_top_k(top_k).unwrap());
                 log_probs.push(LogProbs::new(current[range.clone()].to_vec()));
@@ -198,6 +201,19 @@ where
     (0..count).map(|_| trainer.step(&prompts()).unwrap()).collect()
 }
 
+/// Pays a ninth of the question's digit, whatever the response: a return that can be predicted from the prompt.
+#[derive(Debug)]
+struct Digit;
+
+impl firebrick_core::RewardVerifier for Digit {
+    fn verify(
+        &self,
+        sample: &firebrick_core::Sample<'_>,
+    ) -> Result<firebrick_core::Verdict, firebrick_core::VerifyError> {
+        Ok(firebrick_core::Verdict::scored(sample.prompt.answer.parse::<f64>().unwrap() / 9.0))
+    }
+}
+
 #[test]
 fn a_critic_learns_to_predict_the_return() {
     let settings = TrainSettings { critic_learning_rate: Some(3e-3), steps: 30, ..settings() };
@@ -205,12 +221,13 @@ fn a_critic_learns_to_predict_the_return() {
         optimizer: firebrick_trainer::OptimizerSettings::new(1e-9), // the policy stands still, so returns do too
         ..settings
     };
-    let reports = steps(plan::<Autodiff<Flex>>(settings, "type = \"ppo\"\nkl.coefficient = 0.0"), 30);
+    let recipe = objective("type = \"ppo\"\nkl.coefficient = 0.0").build();
+    let reports = steps(Plan::<Autodiff<Flex>>::new(settings, recipe, Digit).unwrap(), 30);
     let loss = |range: std::ops::Range<usize>| {
         let len = range.len() as f64;
         reports[range].iter().map(|report| report.metrics.get("value_loss").unwrap()).sum::<f64>() / len
     };
-    assert!(loss(25..30) < 0.6 * loss(0..3), "{} {}", loss(0..3), loss(25..30));
+    assert!(loss(25..30) < 0.3 * loss(0..3), "{} {}", loss(0..3), loss(25..30));
 }
 
 #[test]
