@@ -9,6 +9,7 @@ mod fading;
 use std::{error::Error, path::Path};
 
 use burn::backend::{Autodiff, Flex};
+use clap::Parser;
 use fading::{FadingPrefix, HalvingWindow};
 use firebrick_core::{RewardVerifier, Sample, Verdict, VerifyError};
 use firebrick_objectives::{Aggregation, Composed, GroupNormalized, PpoMin, Recipe};
@@ -25,10 +26,19 @@ impl RewardVerifier for Sevens {
     }
 }
 
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Training steps; the config's when left out.
+    #[arg(long)]
+    steps: Option<usize>,
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse();
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let mut config = RunConfig::read(&root.join("configs/from-scratch.toml"))?.relative_to(root);
     config.run.directory.set_file_name("own-objective");
+    config.train.steps = arguments.steps.unwrap_or(config.train.steps);
 
     let objective =
         Composed::new(FadingPrefix { half_life: 8.0 }, HalvingWindow { width: 0.2 }, PpoMin::default());

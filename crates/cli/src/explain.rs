@@ -13,7 +13,7 @@ use firebrick_trainer::{ConfigLayers, TokenTrace};
 use rand::RngExt;
 use serde::Serialize;
 
-use crate::explain_plot;
+use crate::{explain_plot, say::say};
 
 /// Arguments of `firebrick explain`.
 #[derive(Debug, Args)]
@@ -91,7 +91,6 @@ pub(crate) struct ExplainedToken {
     pub(crate) coefficient: f64,
 }
 
-#[expect(clippy::print_stdout, reason = "the command talks to its user")]
 pub(crate) fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
     let config = objective(arguments)?;
     let requirements = config.build().requirements();
@@ -104,17 +103,17 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
         explain_plot::draw(path, &config.r#type, &explained)
             .with_context(|| format!("cannot draw {}", path.display()))?;
     }
+    let mut text = String::new();
     if arguments.json {
         for token in &explained {
-            println!("{}", serde_json::to_string(token)?);
+            text += &serde_json::to_string(token)?;
+            text.push('\n');
         }
-        return Ok(());
+    } else {
+        text = table(&explained);
+        notes.iter().for_each(|note| text += &format!("{note}\n"));
     }
-    println!("{}", table(&explained));
-    for note in notes {
-        println!("{note}");
-    }
-    Ok(())
+    say(&text)
 }
 
 /// The objective that is asked for.
@@ -314,7 +313,7 @@ fn table(tokens: &[ExplainedToken]) -> String {
     lines.push(
         "the coefficient multiplies log π_θ in the gradient of the objective, before aggregation".to_owned(),
     );
-    lines.join("\n")
+    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]

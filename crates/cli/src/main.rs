@@ -15,6 +15,7 @@ mod generate;
 mod model_folder;
 mod objectives;
 mod replay;
+mod say;
 mod train;
 
 use std::{process::ExitCode, time::Instant};

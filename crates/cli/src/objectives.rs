@@ -5,6 +5,8 @@ use clap::Args;
 use firebrick_objectives::Preset;
 use toml::Value;
 
+use crate::say::say;
+
 /// Arguments of `firebrick objectives`.
 #[derive(Debug, Args)]
 pub(crate) struct ObjectivesArguments {
@@ -12,42 +14,31 @@ pub(crate) struct ObjectivesArguments {
     name: Option<String>,
 }
 
-#[expect(clippy::print_stdout, reason = "the command talks to its user")]
 pub(crate) fn objectives(arguments: &ObjectivesArguments) -> anyhow::Result<()> {
-    match &arguments.name {
-        Some(name) => {
-            let names = || Preset::all().iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
-            let preset = Preset::find(name)
-                .with_context(|| format!("there is no objective {name:?}; there are {}", names()))?;
-            print!("{}", described(preset)?);
-        }
-        None => {
-            println!(
-                "{:<20} {:<24} {:<20} {:<24} {:<28} aggregation",
-                "type", "estimator", "schedule", "gate", "advantage"
-            );
-            for preset in Preset::all() {
-                let part = |slot: &str| preset.parts[slot]["type"].as_str().unwrap_or_default().to_owned();
-                println!(
-                    "{:<20} {:<24} {:<20} {:<24} {:<28} {}",
-                    preset.name,
-                    part("estimator"),
-                    part("schedule"),
-                    part("gate"),
-                    part("advantage"),
-                    part("aggregation")
-                );
-            }
-            println!(
-                "\n`firebrick objectives TYPE` shows one in full; `firebrick explain TYPE` what it does, token by token."
-            );
-        }
+    let Some(name) = &arguments.name else { return say(&listed()) };
+    let names = || Preset::all().iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
+    let preset = Preset::find(name)
+        .with_context(|| format!("there is no objective {name:?}; there are {}", names()))?;
+    say(&described(preset))
+}
+
+/// All presets with their parts.
+fn listed() -> String {
+    const SLOTS: [&str; 5] = ["estimator", "schedule", "gate", "advantage", "aggregation"];
+    let row = |name: &str, parts: [&str; 5]| {
+        let [estimator, schedule, gate, advantage, aggregation] = parts;
+        format!("{name:<29} {estimator:<23} {schedule:<17} {gate:<25} {advantage:<29} {aggregation}\n")
+    };
+    let mut text = row("type", SLOTS);
+    for preset in Preset::all() {
+        text += &row(preset.name, SLOTS.map(|slot| preset.parts[slot]["type"].as_str().unwrap_or_default()));
     }
-    Ok(())
+    text += "\n`firebrick objectives TYPE` shows one in full; `firebrick explain TYPE` what it does, token by token.\n";
+    text
 }
 
 /// A preset as text: what it is, where it comes from, and its parts as a config.
-fn described(preset: &Preset) -> anyhow::Result<String> {
+fn described(preset: &Preset) -> String {
     let mut text = format!(
         "{}: {}\n\n{}\n\nsource: {}\n",
         preset.name,
@@ -66,7 +57,7 @@ fn described(preset: &Preset) -> anyhow::Result<String> {
     for (slot, part) in &preset.parts {
         text += &format!("{slot} = {}\n", inline(part));
     }
-    Ok(text)
+    text
 }
 
 /// A value on one line; toml writes nested tables over several.

@@ -43,7 +43,9 @@ impl<V: RewardVerifier> RewardVerifier for OverlongPenalty<V> {
     fn verify(&self, sample: &Sample<'_>) -> Result<Verdict, VerifyError> {
         let penalty = self.weight * overlong_penalty(sample.tokens.len(), self.max_len, self.buffer);
         Ok(match self.inner.verify(sample)? {
-            Verdict::Scored(Score { reward, extracted, rule, .. }) => Verdict::graded(reward + penalty, extracted, rule),
+            Verdict::Scored(Score { reward, extracted, rule, .. }) => {
+                Verdict::graded(reward + penalty, extracted, rule)
+            }
             unscored => unscored,
         })
     }
@@ -69,7 +71,11 @@ mod tests {
     #[test]
     fn without_a_buffer_only_what_is_beyond_the_limit_is_punished() {
         assert_eq!([10, 11].map(|len| overlong_penalty(len, 10, 0)), [0.0, -1.0]);
-        assert_eq!(overlong_penalty(1, 10, 20), -0.1, "a buffer as long as the limit, or longer, begins at zero");
+        assert_eq!(
+            overlong_penalty(1, 10, 20),
+            -0.1,
+            "a buffer as long as the limit, or longer, begins at zero"
+        );
     }
 
     #[derive(Debug)]
@@ -86,7 +92,9 @@ mod tests {
         let prompt = Prompt::new("p", "q", "a");
         let tokens = [0; 9];
         let sample = Sample::new(&prompt, "", &tokens, FinishReason::Stop);
-        let lowered = |reward| OverlongPenalty { inner: Fixed(reward), max_len: 10, buffer: 4, weight: 2.0 }.verify(&sample);
+        let lowered = |reward| {
+            OverlongPenalty { inner: Fixed(reward), max_len: 10, buffer: 4, weight: 2.0 }.verify(&sample)
+        };
         assert_eq!(lowered(Some(1.0)).unwrap().reward(), Some(-0.5)); // 1 − 2 · 3/4
         assert!(lowered(None).is_err());
     }

@@ -12,3 +12,5 @@ mod fixture;
 #[cfg(unix)]
 #[cfg(test)]
 mod interruption;
+#[cfg(test)]
+mod objectives;

@@ -118,8 +118,9 @@ on_both_backends! {
                 let range = start..start + len;
                 // Mean drifts that even GSPO's narrow window leaves a gradient: down for A > 0, up for A < 0.
                 let mean = if index == 0 { -0.05 } else { 0.05 };
+                let centre = range.clone().map(|t| wave(t, 1.0)).sum::<f64>() / len as f64;
                 let behaviour: Vec<f64> =
-                    range.clone().map(|t| current[t] - mean - 0.1 * wave(t, 1.0)).collect();
+                    range.clone().map(|t| current[t] - mean - 0.3 * (wave(t, 1.0) - centre)).collect();
                 let moved = |phase: f64| -> Vec<f64> {range.clone().map(|t| current[t] - 0.3 * wave(t, phase)).collect() };
                 let advantage = if index == 0 { 0.9 } else { -1.3 };
                 let top_k = TopK {
