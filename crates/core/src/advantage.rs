@@ -22,6 +22,15 @@ pub struct RewardRow {
     pub values: Vec<f64>,
     /// Reward of the greedy completion of the prompt, when required ([`Requirements::greedy_baseline`]) and scored.
     pub greedy_reward: Option<f64>,
+    /// Log-prob of each policy token under the learner at the start of the rollout batch (nats); empty unless required
+    /// ([`Requirements::collision_probabilities`]).
+    pub log_probs: Vec<f64>,
+    /// Σ_v π(v)² at each policy token, of the same policy; empty unless required
+    /// ([`Requirements::collision_probabilities`]).
+    pub collision_probabilities: Vec<f64>,
+    /// What each policy token's gradient is multiplied by beside its advantage, a truncated importance weight for example;
+    /// empty where it is one.
+    pub weights: Vec<f64>,
 }
 
 impl RewardRow {
@@ -35,6 +44,9 @@ impl RewardRow {
             penalties: Vec::new(),
             values: Vec::new(),
             greedy_reward: None,
+            log_probs: Vec::new(),
+            collision_probabilities: Vec::new(),
+            weights: Vec::new(),
         }
     }
 
@@ -63,6 +75,20 @@ impl RewardRow {
     #[must_use]
     pub fn with_greedy_reward(mut self, reward: Option<f64>) -> Self {
         self.greedy_reward = reward;
+        self
+    }
+
+    /// Sets the log-probs of the policy tokens and the sums of squared probabilities at them.
+    #[must_use]
+    pub fn with_collision_probabilities(mut self, log_probs: Vec<f64>, collisions: Vec<f64>) -> Self {
+        (self.log_probs, self.collision_probabilities) = (log_probs, collisions);
+        self
+    }
+
+    /// Sets what each policy token's gradient is multiplied by.
+    #[must_use]
+    pub fn with_weights(mut self, weights: Vec<f64>) -> Self {
+        self.weights = weights;
         self
     }
 

@@ -19,6 +19,9 @@ pub struct Requirements {
     pub values: bool,
     /// The reward of a greedy completion of each prompt.
     pub greedy_baseline: bool,
+    /// For every policy token, the chance Σ_v π(v)² that two draws from the learner at the start of the rollout batch agree there,
+    /// with the learner's log-prob of the token.
+    pub collision_probabilities: bool,
     /// All rows of a group in one micro-batch.
     pub whole_group: bool,
     /// All rows of the optimizer batch in one micro-batch.
@@ -39,6 +42,7 @@ impl Requirements {
             top_k: self.top_k.max(other.top_k),
             values: self.values || other.values,
             greedy_baseline: self.greedy_baseline || other.greedy_baseline,
+            collision_probabilities: self.collision_probabilities || other.collision_probabilities,
             whole_group: self.whole_group || other.whole_group,
             whole_batch: self.whole_batch || other.whole_batch,
             min_group_size: self.min_group_size.max(other.min_group_size),

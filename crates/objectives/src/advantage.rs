@@ -9,6 +9,7 @@ mod group_then_batch;
 mod leave_one_out;
 mod length_weighted;
 mod mixed_group_scaled;
+mod optimal_token_baseline;
 mod pass_at_k;
 mod reinforce_plus_plus;
 mod reinforce_plus_plus_baseline;
@@ -27,6 +28,7 @@ pub use group_then_batch::GroupThenBatch;
 pub use leave_one_out::LeaveOneOut;
 pub use length_weighted::LengthWeighted;
 pub use mixed_group_scaled::{AlphaMode, MixedGroupScaled};
+pub use optimal_token_baseline::OptimalTokenBaseline;
 pub use pass_at_k::PassAtK;
 pub use reinforce_plus_plus::ReinforcePlusPlus;
 pub use reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline;
@@ -79,6 +81,8 @@ pub enum AdvantageConfig {
         #[serde(default = "one")]
         ddof: u8,
     },
+    /// [`OptimalTokenBaseline`]: return minus the baseline of least variance at each token.
+    OptimalTokenBaseline(OptimalTokenBaseline),
     /// [`Gae`]: generalized advantage estimation, with a critic (PPO).
     Gae(Gae),
 }
@@ -105,7 +109,8 @@ impl AdvantageConfig {
             Self::GroupCentered {}
             | Self::LeaveOneOut {}
             | Self::LengthWeighted {}
-            | Self::GreedyBaseline {} => Ok(()),
+            | Self::GreedyBaseline {}
+            | Self::OptimalTokenBaseline(_) => Ok(()),
             Self::ReinforcePlusPlus(config) => config.validate(),
             Self::ReinforcePlusPlusBaseline(config) => config.validate(),
             Self::GroupThenBatch(config) => config.validate(),
@@ -120,7 +125,13 @@ impl AdvantageConfig {
 
     /// Whether the advantage may differ from token to token of a response.
     pub fn is_per_token(&self) -> bool {
-        matches!(self, Self::ReinforcePlusPlus(_) | Self::GreedyBaseline {} | Self::Gae(_))
+        matches!(
+            self,
+            Self::ReinforcePlusPlus(_)
+                | Self::GreedyBaseline {}
+                | Self::OptimalTokenBaseline(_)
+                | Self::Gae(_)
+        )
     }
 
     /// The estimator.
@@ -140,6 +151,7 @@ impl AdvantageConfig {
             Self::TopMargin(config) => Box::new(config),
             Self::BetaNormalized(config) => Box::new(config),
             Self::SmoothStandardized { ddof } => Box::new(SmoothStandardized::new(ddof)),
+            Self::OptimalTokenBaseline(config) => Box::new(config),
             Self::Gae(config) => Box::new(config),
         }
     }
@@ -149,7 +161,7 @@ impl AdvantageConfig {
 mod tests {
     use super::*;
 
-    const TYPES: [&str; 15] = [
+    const TYPES: [&str; 16] = [
         "group_normalized",
         "group_centered",
         "leave_one_out",
@@ -164,6 +176,7 @@ mod tests {
         "top_margin",
         "beta_normalized",
         "smooth_standardized",
+        "optimal_token_baseline",
         "gae",
     ];
 
@@ -190,6 +203,8 @@ mod tests {
         for name in TYPES {
             assert_eq!(of(name).values, name == "gae", "{name}");
             assert_eq!(of(name).greedy_baseline, name == "greedy_baseline", "{name}");
+            let is_otb = name == "optimal_token_baseline";
+            assert_eq!(of(name).collision_probabilities, is_otb, "{name}");
             let alone = ["reinforce_plus_plus", "greedy_baseline", "gae"].contains(&name);
             assert_eq!(of(name).min_group_size, if alone { 0 } else { 2 }, "{name}");
         }

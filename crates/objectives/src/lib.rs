@@ -57,7 +57,8 @@ mod value_loss;
 
 pub use advantage::{
     AdvantageConfig, AdvantageWeighting, AlphaMode, BatchScaled, BetaNormalized, EpsPlacement, Gae,
-    GreedyBaseline, GroupNormalized, GroupThenBatch, LeaveOneOut, LengthWeighted, MixedGroupScaled, PassAtK,
+    GreedyBaseline, GroupNormalized, GroupThenBatch, LeaveOneOut, LengthWeighted, MixedGroupScaled,
+    OptimalTokenBaseline, PassAtK,
     ReinforcePlusPlus, ReinforcePlusPlusBaseline, SmoothStandardized, StdSpec, TopMargin,
 };
 pub use aggregation::{Aggregation, Denominator, EmptyBatch};

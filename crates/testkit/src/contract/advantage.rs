@@ -50,7 +50,8 @@ pub fn check_advantage_estimator(mut estimator: impl AdvantageEstimator + 'stati
     assert_eq!(direct, advantages(&mut boxed, &mixed, &name), "{name}: a Box gives other numbers");
 }
 
-/// Three interleaved groups of `size` rows with everything that an estimator may require: values and greedy rewards of 0.1.
+/// Three interleaved groups of `size` rows with everything that an estimator may require: values and greedy rewards of 0.1,
+/// log-probs of tokens, and collision probabilities that they allow.
 fn batch(id: &str, size: usize, reward: impl Fn(usize, usize) -> Option<f64>) -> RewardBatch {
     let row = |index: usize| {
         let (group, len) = (index % 3, 1 + index % 5);
@@ -58,6 +59,7 @@ fn batch(id: &str, size: usize, reward: impl Fn(usize, usize) -> Option<f64>) ->
             .with_prompt(format!("{id} {group}"))
             .with_values(vec![0.1; len])
             .with_greedy_reward(Some(0.1))
+            .with_collision_probabilities(vec![-0.5; len], (0..len).map(|token| 0.4 + 0.05 * token as f64).collect())
     };
     RewardBatch { rows: (0..3 * size).map(row).collect() }
 }
