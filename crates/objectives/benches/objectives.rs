@@ -13,9 +13,7 @@ use firebrick_core::{
     AdvantageEstimator, Current, LogProbs, Objective, OptimizerBatch, ResponseTerms, RewardBatch, RewardRow,
     TopK,
 };
-use firebrick_objectives::{
-    AdvantageConfig, Aggregation, Denominator, ObjectiveConfig, PositionDiagnostics, Preset,
-};
+use firebrick_objectives::{AdvantageConfig, Denominator, ObjectiveConfig, PositionDiagnostics, Preset};
 use firebrick_testkit::TestResponse;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -27,14 +25,35 @@ const LONG_ROWS: usize = 1024;
 const LONG_LEN: usize = 20_000;
 /// Rows per prompt.
 const GROUP: usize = 8;
-/// Keys that presets leave open. A key that is not here takes the value of [`OTHER_KEYS`].
-const KEYS: [(&str, &str); 2] = [("schedule.eps_minus", "0.01"), ("schedule.eps_plus", "0.01")];
-const OTHER_KEYS: &str = "0.1";
+/// Policy tokens of an optimizer batch whose time is printed in milliseconds, in [`ROWS`] responses of about the same length.
+const BATCH_TOKENS: usize = 80_456;
 /// Advantages whose time grows with tokens or rows, as the config names them. One that scans tokens belongs here too.
-const ADVANTAGES: [&str; 2] = ["type = 'group_normalized'", "type = 'group_centered'"];
+const ADVANTAGES: [&str; 4] = [
+    "type = 'group_normalized'",
+    "type = 'group_centered'",
+    "type = 'reinforce_plus_plus'",
+    "type = 'gae', lambda = 0.95, whiten = {}",
+];
 
-static TWO_THREADS: LazyLock<ThreadPool> =
-    LazyLock::new(|| ThreadPoolBuilder::new().num_threads(2).build().expect("two threads can be started"));
+/// What presets leave open.
+fn open_key(preset: &str, key: &str) -> &'static str {
+    match (preset, key) {
+        (_, "aggregation.norm") => "2048.0",
+        ("pnpo", "schedule.eps_minus" | "schedule.eps_plus") => "0.05",
+        ("min_pro", "schedule.high") => "0.2",
+        ("trm", "gate.threshold") => "0.05",
+        ("pass_at_k", "advantage.k") => "4",
+        ("gmc_grpo", "estimator.eps") => "0.2",
+        other => panic!("choose a value for {other:?}"),
+    }
+}
+
+static ONE_THREAD: LazyLock<ThreadPool> = LazyLock::new(|| threads(1));
+static TWO_THREADS: LazyLock<ThreadPool> = LazyLock::new(|| threads(2));
+
+fn threads(number: usize) -> ThreadPool {
+    ThreadPoolBuilder::new().num_threads(number).build().expect("threads can be started")
+}
 
 fn main() {
     divan::main();
@@ -68,8 +87,14 @@ fn prepare(bencher: Bencher<'_, '_>, preset: &str) {
 
 #[divan::bench(args = ADVANTAGES)]
 fn advantages(bencher: Bencher<'_, '_>, config: &str) {
-    let (mut estimator, batch) = (estimator(config), rewards(ROWS, LEN));
+    let (mut estimator, batch) = (estimator(config), rewards(&[LEN; ROWS]));
     bencher.counter(ItemsCount::new(ROWS * LEN)).bench_local(|| estimator.advantages(black_box(&batch)));
+}
+
+#[divan::bench(args = ADVANTAGES)]
+fn advantages_of_a_batch(bencher: Bencher<'_, '_>, config: &str) {
+    let (mut estimator, batch) = (estimator(config), rewards(&batch_lengths()));
+    bencher.counter(ItemsCount::new(BATCH_TOKENS)).bench_local(|| estimator.advantages(black_box(&batch)));
 }
 
 /// Rows × tokens of each row: the first positions of a row, each a bucket of its own, cost more than later ones.
@@ -99,14 +124,22 @@ fn diagnostics_report(bencher: Bencher<'_, '_>) {
 
 /// Best times in ns per token, and whether they stay when rows and tokens grow.
 fn print_table() {
-    println!("\nns per token, best of several (each response for itself, but for two threads):");
     println!(
-        "{:<24}{:>14}{:>14}{:>18}{:>10}",
+        "\nbest of several: ns per token (each response for itself, but for two threads), and ms of a batch of"
+    );
+    println!(
+        "{BATCH_TOKENS} policy tokens in {ROWS} responses, of its evaluation and, where parts look at all of it, preparation:"
+    );
+    println!(
+        "{:<30}{:>12}{:>13}{:>15}{:>8}{:>12}{:>13}{:>12}",
         "preset",
         format!("{ROWS} x {LEN}"),
         "two threads",
         format!("{LONG_ROWS} x {LONG_LEN}"),
-        "growth"
+        "growth",
+        "ms",
+        "two threads",
+        "prepare ms"
     );
     for preset in presets() {
         let short = Batch::new(preset, ROWS, LEN);
@@ -114,8 +147,37 @@ fn print_table() {
         let two = best(50, || short.evaluate_in_parallel()) * 1e9 / (ROWS * LEN) as f64;
         // The long batch is 64 rows gone over 16 times: all of it at once would fill the memory and show nothing else.
         let long = Batch::new(preset, ROWS, LONG_LEN).best_by_row(LONG_ROWS / ROWS);
-        println!("{preset:<24}{one:>14.1}{two:>14.1}{long:>18.1}{:>10.2}", long / one);
+        let mut batch = Batch::of(preset, &batch_lengths());
+        let [ms, ms_two] = [batch.best_ms(&ONE_THREAD), batch.best_ms(&TWO_THREADS)];
+        let is_prepared = !batch.objective.stateful_parts().is_empty();
+        let prepared = if is_prepared {
+            let seconds = best(30, || {
+                batch.prepare();
+                0.0
+            });
+            format!("{:.2}", seconds * 1e3)
+        } else {
+            "-".to_owned()
+        };
+        println!(
+            "{preset:<30}{one:>12.1}{two:>13.1}{long:>15.1}{:>8.2}{ms:>12.2}{ms_two:>13.2}{prepared:>12}",
+            long / one
+        );
     }
+    println!("\n{:<50}{:>12}", "advantages", "ms");
+    for config in ADVANTAGES {
+        let (mut estimator, batch) = (estimator(config), rewards(&batch_lengths()));
+        let seconds = best(30, || {
+            let found = estimator.advantages(black_box(&batch)).expect("the rewards can be used");
+            found.rows.len() as f64
+        });
+        println!("{config:<50}{:>12.3}", seconds * 1e3);
+    }
+}
+
+/// [`BATCH_TOKENS`] in [`ROWS`] responses.
+fn batch_lengths() -> [usize; ROWS] {
+    std::array::from_fn(|row| BATCH_TOKENS / ROWS + usize::from(row < BATCH_TOKENS % ROWS))
 }
 
 /// Best time of `work` in seconds.
@@ -138,12 +200,17 @@ struct Batch {
 
 impl Batch {
     fn new(preset: &str, rows: usize, len: usize) -> Self {
+        Self::of(preset, &vec![len; rows])
+    }
+
+    fn of(preset: &str, lengths: &[usize]) -> Self {
         let recipe = config(preset).build();
         let top_k = recipe.requirements().top_k;
-        let responses: Vec<_> = (0..rows).map(|row| response(row, len, top_k)).collect();
-        let denominator = Denominator::of(responses.iter().map(|_| len)).expect("there are tokens");
-        let weight = |aggregation: Aggregation| aggregation.weight(&denominator, len);
-        let weights = vec![weight(recipe.aggregation); rows];
+        let responses: Vec<_> =
+            lengths.iter().enumerate().map(|(row, len)| response(row, *len, top_k)).collect();
+        let denominator = Denominator::of(lengths.iter().copied()).expect("there are tokens");
+        let weight = |len: &usize| recipe.aggregation.weight(&denominator, *len);
+        let weights = lengths.iter().map(weight).collect();
         let current = responses.iter().map(|response| response.current().clone()).collect();
         let mut batch = Self { objective: recipe.objective, responses, current, weights };
         batch.prepare();
@@ -187,9 +254,22 @@ impl Batch {
         times.iter().sum::<f64>() * 1e9 / tokens as f64
     }
 
+    /// As a trainer calls it: responses in parallel, their terms collected.
+    fn collect_in(&self, pool: &ThreadPool) -> f64 {
+        let evaluate =
+            |(response, weight): (&TestResponse, &f64)| self.objective.evaluate(&response.tokens(), *weight);
+        let terms: Vec<ResponseTerms> =
+            pool.install(|| self.responses.par_iter().zip(&self.weights).map(evaluate).collect());
+        black_box(terms).iter().map(|terms| terms.loss).sum()
+    }
+
     fn evaluate_in_parallel(&self) -> f64 {
-        let rows = || self.responses.par_iter().zip(&self.weights);
-        TWO_THREADS.install(|| rows().map(|row| self.evaluate_row(row)).sum())
+        self.collect_in(&TWO_THREADS)
+    }
+
+    /// Best time in milliseconds.
+    fn best_ms(&self, pool: &ThreadPool) -> f64 {
+        best(30, || self.collect_in(pool)) * 1e3
     }
 
     fn terms(&self) -> Vec<ResponseTerms> {
@@ -201,9 +281,7 @@ impl Batch {
 
 fn config(preset: &str) -> ObjectiveConfig {
     let required = &Preset::find(preset).expect("the name is a preset's").required;
-    let value =
-        |key: &str| KEYS.iter().find(|(known, _)| *known == key).map_or(OTHER_KEYS, |(_, value)| value);
-    let keys: String = required.keys().map(|key| format!("{key} = {}\n", value(key))).collect();
+    let keys: String = required.keys().map(|key| format!("{key} = {}\n", open_key(preset, key))).collect();
     let config: ObjectiveConfig =
         format!("type = {preset:?}\n{keys}").parse().unwrap_or_else(|error| panic!("{preset}: {error}"));
     config.validate().unwrap_or_else(|error| panic!("{preset}: {error}"));
@@ -211,7 +289,8 @@ fn config(preset: &str) -> ObjectiveConfig {
 }
 
 fn estimator(config: &str) -> Box<dyn AdvantageEstimator> {
-    let config: AdvantageConfig = toml::from_str(config).unwrap_or_else(|error| panic!("{config}: {error}"));
+    let lines = config.replace(", ", "\n");
+    let config: AdvantageConfig = toml::from_str(&lines).unwrap_or_else(|error| panic!("{config}: {error}"));
     config.build()
 }
 
@@ -250,9 +329,10 @@ fn response(row: usize, len: usize, top_k: usize) -> TestResponse {
     complete.with_top_k(TopK { k: top_k, tokens, log_probs, holds_sampled: vec![true; len] }, &current)
 }
 
-fn rewards(rows: usize, len: usize) -> RewardBatch {
+fn rewards(lengths: &[usize]) -> RewardBatch {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut row = |index: usize| {
+    let mut row = |(index, len): (usize, &usize)| {
+        let len = *len;
         let values = (0..len).map(|_| rng.random::<f64>()).collect();
         RewardRow::new(index / GROUP, Some(f64::from(rng.random::<bool>())), len)
             .with_prompt(format!("prompt {}", index / GROUP))
@@ -260,7 +340,7 @@ fn rewards(rows: usize, len: usize) -> RewardBatch {
             .with_values(values)
             .with_greedy_reward(Some(0.5))
     };
-    RewardBatch { rows: (0..rows).map(&mut row).collect() }
+    RewardBatch { rows: lengths.iter().enumerate().map(&mut row).collect() }
 }
 
 /// Box-Muller.

@@ -58,8 +58,8 @@ mod value_loss;
 pub use advantage::{
     AdvantageConfig, AdvantageWeighting, AlphaMode, BatchScaled, BetaNormalized, EpsPlacement, Gae,
     GreedyBaseline, GroupNormalized, GroupThenBatch, LeaveOneOut, LengthWeighted, MixedGroupScaled,
-    OptimalTokenBaseline, PassAtK,
-    ReinforcePlusPlus, ReinforcePlusPlusBaseline, SmoothStandardized, StdSpec, TopMargin,
+    OptimalTokenBaseline, PassAtK, ReinforcePlusPlus, ReinforcePlusPlusBaseline, SmoothStandardized, StdSpec,
+    TopMargin,
 };
 pub use aggregation::{Aggregation, Denominator, EmptyBatch};
 pub use composed::Composed;

@@ -69,7 +69,11 @@ fn energies(row: &RewardRow) -> Result<Vec<f64>, &'static str> {
         let norm = 1.0 - 2.0 * row.log_probs[index].exp() + row.collision_probabilities[index];
         sum += weight * weight * norm.max(0.0);
         // `max` drops a NaN.
-        if norm.is_finite() && f64::is_finite(sum) { Ok(sum) } else { Err("finite probabilities and weights") }
+        if norm.is_finite() && f64::is_finite(sum) {
+            Ok(sum)
+        } else {
+            Err("finite probabilities and weights")
+        }
     };
     (0..row.len).map(energy).collect()
 }

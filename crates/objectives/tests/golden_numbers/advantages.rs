@@ -1,16 +1,18 @@
-//! Advantages of verl and TRL; see `golden/README.md` for where the numbers come from.
-
-use std::collections::BTreeMap;
+//! Advantages of verl and TRL, and the rewards that they start from.
 
 use firebrick_core::{Advantage, AdvantageError, AdvantageEstimator, Advantages, RewardBatch, RewardRow};
 use firebrick_objectives::{
     AlphaMode, BatchScaled, EpsPlacement, Gae, GreedyBaseline, GroupNormalized, GroupThenBatch, KlEstimator,
-    LeaveOneOut, LengthWeighted, MixedGroupScaled, ReinforcePlusPlus, ReinforcePlusPlusBaseline, StdSpec,
-    TopMargin,
+    LeaveOneOut, LengthWeighted, MixedGroupScaled, OptimalTokenBaseline, ReinforcePlusPlus,
+    ReinforcePlusPlusBaseline, StdSpec, TopMargin,
 };
 use firebrick_testkit::{Record, load_records};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+use crate::support::{FOLDER, Report, list_error, relative_error as error};
+
+const VERL_FILE: &str = "verl_advantages.json";
+const TRL_FILE: &str = "trl_advantages.json";
+const MISC: &str = "verl_misc.json";
 const EXACT: f64 = 1e-11;
 /// verl's means over a mask divide by n + 1e-8.
 const VERL: f64 = 5e-8;
@@ -28,27 +30,12 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("opo mixed", LONE_RAW),
     ("gpg mixed", LONE_RAW),
     ("gdpo mixed", LONE_RAW),
-    ("optimal_token_baseline", NOT_OFFERED),
-    ("tir_optimal_token_baseline", NOT_OFFERED),
+    ("optimal_token_baseline mixed_zerotailFalse", LONE_RAW),
 ];
 const LONE_RAW: &str = "a row that is alone in its group keeps its raw reward there; here it has nothing to be \
     compared with, and its advantage is zero";
 const LONE_REFUSED: &str =
     "a row that is alone in its group has an advantage there; here such a group is an error";
-const NOT_OFFERED: &str = "it needs the sum of squared probabilities over the vocabulary at each token, which no \
-    reward row has";
-
-/// One line of what was compared.
-struct Row {
-    /// The estimator, as the other side calls it.
-    estimator: String,
-    /// Number of records.
-    records: usize,
-    /// Largest error, relative to the larger number and absolute below 1e-6.
-    worst: f64,
-    /// Number of records in [`DIFFERENCES`].
-    differences: usize,
-}
 
 /// A fixture's arrays, and which mask tells its policy tokens.
 struct Inputs {
@@ -114,11 +101,6 @@ fn expand(advantages: &Advantages, lengths: &[usize]) -> Vec<Vec<f64>> {
     advantages.rows.iter().zip(lengths).map(of).collect()
 }
 
-fn error(found: f64, expected: f64) -> f64 {
-    let scale = found.abs().max(expected.abs()).max(1e-6);
-    if found == expected { 0.0 } else { (found - expected).abs() / scale }
-}
-
 /// Largest error of one value per policy token against a table [B, T].
 fn worst(inputs: &Inputs, found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
     assert_eq!(found.len(), expected.len(), "rows");
@@ -133,6 +115,20 @@ fn worst(inputs: &Inputs, found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
         });
     }
     worst
+}
+
+/// Largest error relative to the largest number of the table: a return less its baseline loses digits.
+fn worst_of_largest(inputs: &Inputs, found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
+    let expected: Vec<f64> =
+        expected.iter().enumerate().flat_map(|(index, row)| inputs.gather(index, row)).collect();
+    let found = found.concat();
+    assert_eq!(found.len(), expected.len(), "tokens");
+    let largest = expected.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+    found
+        .iter()
+        .zip(&expected)
+        .map(|(found, expected)| (found - expected).abs() / largest)
+        .fold(0.0, f64::max)
 }
 
 /// `values` with what verl gives a row that is alone in its group.
@@ -251,60 +247,33 @@ fn assert_lone_rows_are_ours(batch: &RewardBatch, name: &str, std: Option<StdSpe
     }
 }
 
-/// The optimal token baseline: returns less Σ U W / Σ W over the group at the same column (or, for `by_rank`, the same policy
-/// token), W the running sum of 1 − 2π + Σπ², times the square of an importance weight if there is one.
-fn token_baseline(
-    inputs: &Inputs,
-    groups: &str,
-    by_rank: bool,
-    zero_tail: bool,
-    weighted: bool,
-) -> Vec<Vec<f64>> {
-    let tokens = |key: &str| inputs.tokens(key);
-    let (behaviour, squares) = (tokens("old_logprobs"), tokens("sum_pi_squared"));
-    let rollout = tokens("rollout_logprobs");
-    let groups = inputs.groups(groups);
-    let mut returns = tokens("token_rewards_dense");
-    let mut energy = Vec::new();
-    for (index, returns) in returns.iter_mut().enumerate() {
-        for t in (1..returns.len()).rev() {
-            returns[t - 1] += returns[t];
-        }
-        let mut sum = 0.0;
-        energy.push(
-            (0..returns.len())
-                .map(|t| {
-                    let log_prob = behaviour[index][t];
-                    let weight = if weighted { (log_prob - rollout[index][t]).exp().min(2.0) } else { 1.0 };
-                    sum += (1.0 - 2.0 * log_prob.exp() + squares[index][t]) * weight * weight;
-                    sum
-                })
-                .collect::<Vec<f64>>(),
-        );
+fn with_group(mut row: RewardRow, group: usize) -> RewardRow {
+    row.group = group;
+    row
+}
+
+/// The optimal token baseline with verl's rule for a row that is alone in its group, which keeps its returns.
+fn token_baseline(inputs: &Inputs, groups: &str, raw_tail: bool, weighted: bool) -> Vec<Vec<f64>> {
+    let (log_probs, squares) = (inputs.tokens("old_logprobs"), inputs.tokens("sum_pi_squared"));
+    let sampled = inputs.tokens("rollout_logprobs");
+    let mut batch = inputs.dense();
+    for (row, group) in inputs.groups(groups).into_iter().enumerate() {
+        let learner = log_probs[row].clone();
+        let ratios = learner.iter().zip(&sampled[row]).map(|(p, q)| (p - q).exp().min(2.0)).collect();
+        let weights = if weighted { ratios } else { Vec::new() };
+        batch.rows[row] = with_group(batch.rows[row].clone(), group)
+            .with_collision_probabilities(learner, squares[row].clone())
+            .with_weights(weights);
     }
-    // Right padding alone (the other masks are always by rank) makes column and rank the same.
-    assert!(by_rank || inputs.mask.iter().all(|mask| mask.windows(2).all(|pair| pair[0] >= pair[1])));
-    let longest_others = |row: usize| {
-        let others = (0..groups.len()).filter(|other| *other != row && groups[*other] == groups[row]);
-        others.map(|other| returns[other].len()).max()
-    };
-    let advantage = |row: usize, t: usize| {
-        let Some(second) = longest_others(row).filter(|len| *len > 0 || !by_rank) else {
-            return returns[row][t];
-        };
-        if zero_tail && t >= second {
-            return returns[row][t];
+    let mut found = expand(&evaluate(OptimalTokenBaseline { raw_tail }, &batch), &inputs.lengths());
+    let raw = expand(&evaluate(OptimalTokenBaseline { raw_tail: true }, &batch), &inputs.lengths());
+    for row in batch.groups().into_iter().filter(|members| members.len() == 1).flatten() {
+        if !raw_tail {
+            assert!(found[row].iter().all(|advantage| *advantage == 0.0));
         }
-        let (mut numerator, mut denominator) = (0.0, 1e-8);
-        for other in
-            (0..groups.len()).filter(|other| groups[*other] == groups[row] && t < returns[*other].len())
-        {
-            numerator += returns[other][t] * energy[other][t];
-            denominator += energy[other][t];
-        }
-        returns[row][t] - numerator / denominator
-    };
-    (0..groups.len()).map(|row| (0..returns[row].len()).map(|t| advantage(row, t)).collect()).collect()
+        found[row].clone_from(&raw[row]);
+    }
+    found
 }
 
 /// What a verl record should hold, one number per policy token.
@@ -342,37 +311,39 @@ fn of_verl(name: &str, variant: &str) -> Result<Found, AdvantageError> {
             (expand(&evaluate(estimator, &dense), &lengths), discounted(gamma))
         }
         "remax" => (expand(&evaluate(GreedyBaseline, &dense), &lengths), discounted(1.0)),
-        "optimal_token_baseline" => {
-            let (zero_tail, weighted) = (!variant.ends_with("False"), variant.ends_with("isweights"));
-            (token_baseline(&inputs, groups, false, zero_tail, weighted), discounted(1.0))
+        "optimal_token_baseline" | "tir_optimal_token_baseline" => {
+            let (raw_tail, weighted) = (!variant.ends_with("False"), variant.ends_with("isweights"));
+            (token_baseline(&inputs, groups, raw_tail, weighted), discounted(1.0))
         }
-        "tir_optimal_token_baseline" => (token_baseline(&inputs, groups, true, true, false), discounted(1.0)),
         _ => (of_outcomes(&inputs, name, variant)?, None),
     };
     Ok(Found { inputs, advantages, returns })
 }
 
-fn differs(name: &str, variant: &str) -> bool {
-    DIFFERENCES.iter().any(|(key, _)| {
-        key.split_once(' ').map_or(*key == name, |(key, prefix)| key == name && variant.starts_with(prefix))
-    })
+fn difference(name: &str, variant: &str) -> Option<(&'static str, &'static str)> {
+    let holds = |key: &str| {
+        let (estimator, prefix) = key.split_once(' ').expect("an estimator and how its variant starts");
+        estimator == name && variant.starts_with(prefix)
+    };
+    DIFFERENCES.iter().find(|(key, _)| holds(key)).copied()
 }
 
-/// What was compared with verl and TRL, estimator by estimator: the lines of a table of the documentation.
-fn rows() -> Vec<Row> {
-    let mut rows: BTreeMap<String, Row> = BTreeMap::new();
-    let mut add = |estimator: String, worst: f64, differs: bool| {
-        let row = rows.entry(estimator.clone()).or_insert(Row {
-            estimator,
-            records: 0,
-            worst: 0.0,
-            differences: 0,
-        });
-        row.records += 1;
-        row.worst = row.worst.max(worst);
-        row.differences += usize::from(differs);
-    };
-    for record in load_records(format!("{FOLDER}/verl_advantages.json")) {
+/// How far from the other side's numbers those of an estimator may be.
+fn tolerance(name: &str) -> f64 {
+    match name {
+        // Means or scores in single precision.
+        "grpo_vectorized" | "gpg" => 2e-7,
+        "gdpo" => SINGLE,
+        "gae" | "reinforce_plus_plus" | "reinforce_plus_plus_baseline" => VERL,
+        // verl adds 1e-8 to the sum of weights.
+        "optimal_token_baseline" | "tir_optimal_token_baseline" => VERL,
+        _ => EXACT,
+    }
+}
+
+/// Compares every record of advantages, and those of rewards and whitening.
+pub(crate) fn compare(report: &mut Report) {
+    for record in load_records(format!("{FOLDER}/{VERL_FILE}")) {
         let (name, variant) = (record.text("estimator"), record.text("variant"));
         let error = match of_verl(name, variant) {
             Err(error) => {
@@ -389,18 +360,28 @@ fn rows() -> Vec<Row> {
                 );
                 let of_returns =
                     returns.map_or(0.0, |returns| worst(&inputs, &returns, &record.table("returns")));
-                worst(&inputs, &advantages, &record.table("advantages")).max(of_returns)
+                let expected = record.table("advantages");
+                let of_advantages = if name.ends_with("optimal_token_baseline") {
+                    worst_of_largest(&inputs, &advantages, &expected)
+                } else {
+                    worst(&inputs, &advantages, &expected)
+                };
+                of_advantages.max(of_returns)
             }
         };
-        add(format!("verl {name}"), error, differs(name, variant));
+        assert!(error <= tolerance(name), "{name} {variant}: {error}");
+        match difference(name, variant) {
+            Some((key, reason)) => report.differs(VERL_FILE, name, key, reason),
+            None => report.matched(VERL_FILE, name, error, None),
+        }
     }
-    for record in load_records(format!("{FOLDER}/trl_advantages.json")) {
-        let (found, expected) = (of_trl(&record), record.numbers("advantages"));
-        assert_eq!(found.len(), expected.len());
-        let error = found.iter().zip(&expected).map(|(found, expected)| error(*found, *expected));
-        add(format!("TRL {}", record.text("trainer")), error.fold(0.0, f64::max), false);
+    for record in load_records(format!("{FOLDER}/{TRL_FILE}")) {
+        let error = list_error(&of_trl(&record), &record.numbers("advantages"));
+        assert!(error <= SINGLE, "{error}");
+        report.matched(TRL_FILE, record.text("trainer"), error, None);
     }
-    rows.into_values().collect()
+    rewards(report);
+    whitening(report);
 }
 
 /// Rewards of all reward functions, [F, B]; `None` where a completion has no score.
@@ -469,24 +450,14 @@ fn of_trl(record: &Record) -> Vec<f64> {
 
 #[test]
 fn every_recorded_advantage_is_found() {
-    let rows = rows();
-    for Row { estimator, worst, .. } in &rows {
-        let tolerance = match estimator.as_str() {
-            // Means or scores in single precision.
-            "verl grpo_vectorized" | "verl gpg" => 2e-7,
-            "verl gdpo" => SINGLE,
-            "verl gae" | "verl reinforce_plus_plus" | "verl reinforce_plus_plus_baseline" => VERL,
-            name if name.starts_with("TRL") => SINGLE,
-            _ => EXACT,
-        };
-        assert!(*worst <= tolerance, "{estimator}: {worst}");
-    }
-    let records = |side: &str| {
-        rows.iter().filter(|row| row.estimator.starts_with(side)).map(|row| row.records).sum::<usize>()
+    let mut report = Report::default();
+    compare(&mut report);
+    let sum = |source: &str| {
+        let counts = report.counts(source);
+        counts.iter().fold((0, 0), |sum, (_, matched, differing)| (sum.0 + matched, sum.1 + differing))
     };
-    assert_eq!((records("verl"), records("TRL")), (41, 11), "every record was read");
-    let differences: usize = rows.iter().map(|row| row.differences).sum();
-    assert_eq!(differences, 18, "records that differ on purpose");
+    assert_eq!((sum(VERL_FILE), sum(TRL_FILE), sum(MISC)), ((29, 12), (11, 0), (2, 0)));
+    assert_eq!(report.differences.len(), DIFFERENCES.len(), "every difference was met");
 }
 
 /// TRL's metrics that follow from advantages: rows of groups without a spread; and the deviation of the batch, which is the
@@ -525,8 +496,7 @@ fn the_metrics_of_trl_are_those_of_the_rewards() {
 }
 
 /// verl's reward with a KL penalty: ours with the penalty of k1 times the coefficient.
-#[test]
-fn a_penalty_in_the_reward_gives_the_token_rewards_of_verl() {
+fn rewards(report: &mut Report) {
     let inputs = Inputs::new("response_mask");
     let record = Record::load(format!("{FOLDER}/verl_misc.json")).record("compute_rewards");
     let (behaviour, reference) = (inputs.tokens("old_logprobs"), inputs.tokens("ref_logprobs"));
@@ -542,12 +512,13 @@ fn a_penalty_in_the_reward_gives_the_token_rewards_of_verl() {
             row.token_rewards().expect("the row is scored")
         })
         .collect();
-    assert!(worst(&inputs, &found, &record.table("value")) <= EXACT);
+    let error = worst(&inputs, &found, &record.table("value"));
+    assert!(error <= EXACT, "{error}");
+    report.matched(MISC, "rewards with a penalty", error, None);
 }
 
 /// Values that are one-step errors of a critic that says zero, without discount of what follows.
-#[test]
-fn whitening_gives_the_numbers_of_verl() {
+fn whitening(report: &mut Report) {
     let inputs = Inputs::new("response_mask");
     let rows = inputs.tokens("advantages_tok").into_iter().map(|values| {
         RewardRow::new(0, Some(0.0), values.len())
@@ -557,17 +528,7 @@ fn whitening_gives_the_numbers_of_verl() {
     let gae = Gae { gamma: 0.0, lambda: 0.0, whiten: Some(StdSpec::WHITENING) };
     let found = expand(&evaluate(gae, &RewardBatch { rows: rows.collect() }), &inputs.lengths());
     let expected = Record::load(format!("{FOLDER}/verl_misc.json")).table("masked_whiten_of_advantages_tok");
-    assert!(worst(&inputs, &found, &expected) <= VERL);
-}
-
-#[test]
-fn every_difference_has_a_record_and_a_reason() {
-    let records = load_records(format!("{FOLDER}/verl_advantages.json"));
-    for (key, reason) in DIFFERENCES {
-        let (name, prefix) = key.split_once(' ').unwrap_or((key, ""));
-        let found = records
-            .iter()
-            .any(|record| record.text("estimator") == name && record.text("variant").starts_with(prefix));
-        assert!(found && reason.len() > 20, "{key}");
-    }
+    let error = worst(&inputs, &found, &expected);
+    assert!(error <= VERL, "{error}");
+    report.matched(MISC, "whitening", error, None);
 }

@@ -1,11 +1,14 @@
-//! Golden numbers of rollout corrections; see `golden/README.md` for where they come from.
+//! Rollout corrections of verl, and importance ratios of TRL.
 
 use firebrick_core::{Corrected, LogProbs, OptimizerBatch, ResponseContext, RolloutCorrection};
 use firebrick_objectives::{CorrectionConfig, off_policy_metrics};
-use firebrick_testkit::{GoldenBatch, GoldenRow, Record, assert_all_close, assert_close};
+use firebrick_testkit::{GoldenRow, Record, assert_all_close, assert_close};
 use serde_json::Value;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+use crate::support::{Report, inputs, list, list_error, relative_error};
+
+const VERL_FILE: &str = "verl_rollout_corr.json";
+const TRL_FILE: &str = "trl_advantages.json";
 const EXACT: f64 = 1e-11;
 /// verl's means divide by n + 1e-8.
 const VERL: f64 = 5e-8;
@@ -24,7 +27,7 @@ struct Rows {
 
 impl Rows {
     fn load(mask: &str) -> Self {
-        let inputs = GoldenBatch::new(Record::load(format!("{FOLDER}/inputs.json")));
+        let inputs = inputs("inputs.json");
         let rows = inputs.rows(mask, "advantages_seq");
         let table = |key: &str| inputs.arrays().table(key);
         let (behaviour, proximal) = (table("rollout_logprobs"), table("old_logprobs"));
@@ -71,12 +74,6 @@ impl Rows {
     fn tokens(&self) -> f64 {
         self.rows.iter().map(GoldenRow::len).sum::<usize>() as f64
     }
-}
-
-fn records(file: &str, key: &str) -> Vec<Record> {
-    let file = Record::load(format!("{FOLDER}/{file}"));
-    let list = file.value(key).as_array().expect("a list of records").clone();
-    list.into_iter().map(Record::new).collect()
 }
 
 /// The weight that a token's loss is multiplied by, zero where it is rejected.
@@ -157,23 +154,42 @@ fn weight_config(record: &Record) -> (String, f64, f64) {
     (config, low, high)
 }
 
+/// Compares every record of verl's, and TRL's importance ratios.
+pub(crate) fn compare(report: &mut Report) {
+    weights(report);
+    rejections(report);
+    off_policy(report);
+    importance_ratios(report);
+}
+
 #[test]
-fn weights_are_those_of_verl() {
-    let (mut count, mut metrics_seen, mut metrics_total) = (0, 0, 0);
-    for record in records("verl_rollout_corr.json", "is_weights") {
+fn corrections_are_those_of_verl_and_trl() {
+    let mut report = Report::default();
+    compare(&mut report);
+    let expected = [("rollout weights", 16, 0), ("rejection", 26, 0), ("off-policy metrics", 1, 1)];
+    assert_eq!(report.counts(VERL_FILE), expected);
+    assert_eq!(report.counts(TRL_FILE), [("importance ratio", 8, 0)]);
+}
+
+fn weights(report: &mut Report) {
+    let (mut metrics_seen, mut metrics_total) = (0, 0);
+    for record in list(VERL_FILE, "is_weights") {
         let rows = Rows::load(record.text("mask"));
         let (config, low, high) = weight_config(&record);
         let what = format!("{} {config}", record.text("mask"));
         let weights: Vec<Vec<f64>> = rows.corrected(&config).iter().map(|row| effective(row)).collect();
         let sequence = record.text("level") == "sequence";
+        let mut worst = 0.0_f64;
         if sequence {
             let expected = record.numbers("seq_weights");
             for ((row, weights), expected) in rows.rows.iter().zip(&weights).zip(&expected) {
                 assert_all_close(weights, &vec![*expected; row.len()], VERL, &what);
+                worst = worst.max(list_error(weights, &vec![*expected; row.len()]));
             }
         } else {
             for ((row, weights), expected) in rows.rows.iter().zip(&weights).zip(&record.table("weights")) {
                 assert_all_close(&row.scatter(weights), expected, VERL, &what);
+                worst = worst.max(list_error(&row.scatter(weights), expected));
             }
         }
 
@@ -224,9 +240,9 @@ fn weights_are_those_of_verl() {
             &what,
         );
         metrics_total += metric_count(&record);
-        count += 1;
+        report.matched(VERL_FILE, "rollout weights", worst, None);
     }
-    assert_eq!((count, metrics_seen), (16, metrics_total), "every record and metric was read");
+    assert_eq!(metrics_seen, metrics_total, "every metric was read");
 }
 
 /// One of verl's options as our rule, with verl's own statistic of log ρ and the bounds that it is held against.
@@ -298,11 +314,10 @@ fn rejected_rows(kept: &[Vec<bool>]) -> f64 {
     kept.iter().filter(|row| row.contains(&false)).count() as f64
 }
 
-#[test]
-fn rejections_are_those_of_verl_under_all_its_options() {
-    let (mut count, mut metrics_seen, mut metrics_total) = (0, 0, 0);
+fn rejections(report: &mut Report) {
+    let (mut metrics_seen, mut metrics_total) = (0, 0);
     let mut names = std::collections::BTreeSet::new();
-    for record in records("verl_rollout_corr.json", "rs") {
+    for record in list(VERL_FILE, "rs") {
         let rows = Rows::load(record.text("mask"));
         let thresholds = record.text("threshold").split(',');
         let options: Vec<VerlOption> = record
@@ -363,14 +378,13 @@ fn rejections_are_those_of_verl_under_all_its_options() {
             names.insert(option.name.clone());
         }
         metrics_total += metric_count(&record);
-        count += 1;
+        report.matched(VERL_FILE, "rejection", 0.0, None);
     }
-    assert_eq!((count, names.len()), (26, 11), "every record and option was read");
+    assert_eq!(names.len(), 11, "every option was read");
     assert_eq!(metrics_seen, metrics_total, "every metric was read");
 }
 
-#[test]
-fn off_policy_metrics_are_those_of_verl() {
+fn off_policy(report: &mut Report) {
     let names = [
         ("kl", "kl"),
         ("k3_kl", "k3"),
@@ -386,14 +400,15 @@ fn off_policy_metrics_are_those_of_verl() {
         ("ppl_ratio", "perplexity_ratio"),
         ("chi2_seq", "chi2_sequence"),
     ];
-    let mut count = 0;
-    for record in records("verl_rollout_corr.json", "offpolicy") {
+    for record in list(VERL_FILE, "offpolicy") {
         let rows = Rows::load(record.text("mask"));
         let found = off_policy_metrics(&rows.contexts);
         let total = rows.rows.len() as f64;
         let with_tokens = rows.rows.iter().filter(|row| !row.is_empty()).count() as f64;
         let key = format!("offpolicy {}", record.text("mask"));
-        let differs = DIFFERENCES.iter().any(|(differing, _)| *differing == key);
+        let difference = DIFFERENCES.iter().find(|(differing, _)| *differing == key);
+        let differs = difference.is_some();
+        let mut worst = 0.0_f64;
         assert_eq!(differs, total != with_tokens);
         let metrics = record.record("metrics");
         for (theirs, ours) in names {
@@ -409,20 +424,21 @@ fn off_policy_metrics_are_those_of_verl() {
                 value = (value * with_tokens + of_zeros * (total - with_tokens)) / total;
             }
             assert_close(value, metrics.number(theirs), VERL, &format!("{key} {theirs}"));
+            worst = worst.max(relative_error(value, metrics.number(theirs)));
         }
         assert_eq!(metric_count(&record), names.len(), "every metric was read");
-        count += 1;
+        match difference {
+            Some((key, reason)) => report.differs(VERL_FILE, "off-policy metrics", key, reason),
+            None => report.matched(VERL_FILE, "off-policy metrics", worst, None),
+        }
     }
-    assert_eq!(count, 2, "every record was read");
 }
 
-#[test]
-fn importance_ratios_are_those_of_trl() {
+fn importance_ratios(report: &mut Report) {
     let rows = Rows::load("response_mask");
     let log_ratios = rows.log_ratios().concat();
     let sizes: Vec<f64> = log_ratios.iter().map(|log_ratio| log_ratio.abs()).collect();
-    let mut count = 0;
-    for record in records("trl_advantages.json", "vllm_is_ratio") {
+    for record in list(TRL_FILE, "vllm_is_ratio") {
         let (level, kind) = record.text("mode").split_once('_').expect("level and kind");
         let level = if level == "sequence" { "sequence_product" } else { level };
         // TRL's default is no lower bound.
@@ -431,15 +447,18 @@ fn importance_ratios_are_those_of_trl() {
         let config =
             format!("weight = {{ type = '{kind}', level = '{level}', low = {low:?}, high = {high:?} }}");
         let weights: Vec<Vec<f64>> = rows.corrected(&config).iter().map(|row| effective(row)).collect();
+        let mut worst = 0.0_f64;
         let ratios = if level == "token" {
             for ((row, weights), expected) in rows.rows.iter().zip(&weights).zip(&record.table("ratio")) {
                 assert_all_close(weights, &row.gather(expected), EXACT, &config);
+                worst = worst.max(list_error(weights, &row.gather(expected)));
             }
             weights.concat()
         } else {
             let expected = record.numbers("ratio");
             for (weights, expected) in weights.iter().zip(&expected) {
                 assert_all_close(weights, &vec![*expected; weights.len()], EXACT, &config);
+                worst = worst.max(list_error(weights, &vec![*expected; weights.len()]));
             }
             row_means(&weights)
         };
@@ -459,7 +478,6 @@ fn importance_ratios_are_those_of_trl() {
             );
         }
         assert_eq!(metric_count(&record), 5, "every metric was read");
-        count += 1;
+        report.matched(TRL_FILE, "importance ratio", worst, None);
     }
-    assert_eq!(count, 8, "every record was read");
 }

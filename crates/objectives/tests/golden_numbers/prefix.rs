@@ -1,7 +1,4 @@
-//! Golden numbers of other implementations; see `golden/README.md` for where they come from.
-
-#[expect(dead_code, reason = "the table of matched records belongs to the comparisons with other frameworks")]
-mod golden_support;
+//! Prefix-mean objectives, TAPO and PNPO.
 
 use firebrick_core::{Binding, Bounds, ClipSchedule};
 use firebrick_objectives::{
@@ -9,7 +6,8 @@ use firebrick_objectives::{
     OuterBounds, PpoMin, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, SqrtRatioClip, WindowSpace,
 };
 use firebrick_testkit::{GoldenBatch, GoldenRow, Record, assert_all_close, assert_close, load_records};
-use golden_support::{FOLDER, aggregation, evaluate, inputs};
+
+use crate::support::{FOLDER, Report, aggregation, evaluate, inputs, relative_error, table_error};
 
 const EXACT: f64 = 1e-11;
 
@@ -53,11 +51,26 @@ fn tapo_gates(hp: &Record) -> Vec<PpoMin> {
     }
 }
 
+const TAPO: &str = "tapo.json";
+const PNPO: &str = "pnpo.json";
+
+/// Compares every record of both files.
+pub(crate) fn compare(report: &mut Report) {
+    tapo(report);
+    pnpo(report);
+}
+
 #[test]
-fn tapo_gives_every_recorded_number() {
+fn tapo_and_pnpo_give_every_recorded_number() {
+    let mut report = Report::default();
+    compare(&mut report);
+    assert_eq!((report.counts(TAPO), report.counts(PNPO)), (vec![("tapo", 34, 0)], vec![("pnpo", 9, 0)]));
+}
+
+fn tapo(report: &mut Report) {
     let inputs = inputs("inputs.json");
-    let (mut records, mut weights, mut widths) = (0, 0, 0);
-    for record in load_records(format!("{FOLDER}/tapo.json")) {
+    let (mut weights, mut widths) = (0, 0);
+    for record in load_records(format!("{FOLDER}/{TAPO}")) {
         let hp = record.record("hp");
         let rows = rows(&inputs, &record);
         let what = format!("{} {}", record.text("variant"), record.text("agg"));
@@ -69,11 +82,14 @@ fn tapo_gives_every_recorded_number() {
             space: WindowSpace::Ratio,
             ..InverseSqrtClip::default()
         };
+        let (mut value, mut gradient) = (0.0_f64, 0.0_f64);
         for gate in tapo_gates(&hp) {
             let mut objective = Composed::new(PrefixMean { route: PrefixRoute::Current }, schedule, gate);
             let (outcome, _) = evaluate(&mut objective, &rows, aggregation(record.text("agg"), 12));
             assert_close(outcome.loss, record.number("loss_value"), EXACT, &what);
             assert_table(&outcome.grad, &record.table("grad"), EXACT, &what);
+            value = value.max(relative_error(outcome.loss, record.number("loss_value")));
+            gradient = gradient.max(table_error(&outcome.grad, &record.table("grad")));
             let metrics = record.record("metrics");
             for (key, binding) in [
                 ("clip_frac_low", Binding::Low),
@@ -98,16 +114,15 @@ fn tapo_gives_every_recorded_number() {
             assert_tokens(&rows, eps(|window| window.high - 1.0), &record.table("eps_r"), &what);
             widths += 1;
         }
-        records += 1;
+        report.matched(TAPO, "tapo", value, Some(gradient));
     }
-    assert_eq!((records, weights, widths), (34, 4, 4), "every record was read");
+    assert_eq!((weights, widths), (4, 4), "recorded ratios and windows were read");
 }
 
-#[test]
-fn pnpo_gives_every_recorded_number() {
+fn pnpo(report: &mut Report) {
     let inputs = inputs("inputs.json");
-    let (mut records, mut windows_checked) = (0, 0);
-    for record in load_records(format!("{FOLDER}/pnpo.json")) {
+    let mut windows_checked = 0;
+    for record in load_records(format!("{FOLDER}/{PNPO}")) {
         let hp = record.record("hp");
         let rows = rows(&inputs, &record);
         let what = format!("{} {}", record.text("variant"), record.text("mask"));
@@ -118,6 +133,7 @@ fn pnpo_gives_every_recorded_number() {
         };
         let schedule =
             SqrtRatioClip { eps_minus: hp.number("eps_minus"), eps_plus: hp.number("eps_plus"), interval };
+        let (mut loss_error, mut gradient) = (0.0_f64, 0.0_f64);
         for (value, key) in
             [(MaskedValue::WeightedLogProb, "loss_value"), (MaskedValue::Weight, "loss_value_ratio_form")]
         {
@@ -125,6 +141,8 @@ fn pnpo_gives_every_recorded_number() {
             let (outcome, _) = evaluate(&mut objective, &rows, Aggregation::SeqMeanTokenMean);
             assert_close(outcome.loss, record.number(key), EXACT, &what);
             assert_table(&outcome.grad, &record.table("grad"), EXACT, &what);
+            loss_error = loss_error.max(relative_error(outcome.loss, record.number(key)));
+            gradient = gradient.max(table_error(&outcome.grad, &record.table("grad")));
             assert_close(outcome.fraction(Binding::None), record.number("accept_frac"), EXACT, &what);
             let accept: Vec<f64> = outcome
                 .bindings
@@ -149,9 +167,9 @@ fn pnpo_gives_every_recorded_number() {
             assert_tokens(&rows, side(|window| window.high), &record.table("hi"), &what);
             windows_checked += 1;
         }
-        records += 1;
+        report.matched(PNPO, "pnpo", loss_error, Some(gradient));
     }
-    assert_eq!((records, windows_checked), (9, 5), "every record was read");
+    assert_eq!(windows_checked, 5, "recorded windows were read");
 }
 
 /// In a response with one advantage, the gradient through all tokens is the same as through the current one.

@@ -43,37 +43,99 @@ pub(crate) fn evaluate(
     (outcome, denominator)
 }
 
-/// How close an objective comes to the records of another implementation.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// How close an objective, an estimator or another part comes to the records of one file.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    /// The objective, by its name at the source.
-    pub(crate) objective: String,
-    /// Records whose value and gradient are the same.
+    /// The fixture.
+    pub(crate) source: &'static str,
+    /// The objective or estimator, by its name at the source.
+    pub(crate) name: String,
+    /// Records whose numbers are the same.
     pub(crate) matched: usize,
     /// Records that differ on purpose, each for a listed reason.
     pub(crate) differing: usize,
-    /// Largest error of a matched value, relative to the sum of the responses' losses without their signs.
+    /// Largest error of a matched value.
     pub(crate) value_error: f64,
-    /// Largest relative error of an entry of a matched gradient.
-    pub(crate) gradient_error: f64,
+    /// Largest error of an entry of a matched gradient; `None` where the records have none.
+    pub(crate) gradient_error: Option<f64>,
 }
 
-impl Row {
-    /// Counts a matched record.
-    pub(crate) fn add(&mut self, value_error: f64, gradient_error: f64) {
-        self.matched += 1;
-        self.value_error = self.value_error.max(value_error);
-        self.gradient_error = self.gradient_error.max(gradient_error);
+/// Records of one file that differ on purpose for one reason.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Difference {
+    pub(crate) source: &'static str,
+    /// Which records.
+    pub(crate) key: String,
+    pub(crate) reason: &'static str,
+    pub(crate) records: usize,
+}
+
+/// What was compared.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Report {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) differences: Vec<Difference>,
+}
+
+impl Report {
+    /// Counts a record that is the same but for these errors.
+    pub(crate) fn matched(&mut self, source: &'static str, name: &str, value: f64, gradient: Option<f64>) {
+        assert!(!value.is_nan() && gradient.is_none_or(|error| !error.is_nan()), "{name}");
+        let row = self.row(source, name);
+        row.matched += 1;
+        row.value_error = row.value_error.max(value);
+        row.gradient_error = row.gradient_error.into_iter().chain(gradient).reduce(f64::max);
     }
 
-    /// The row of `objective`, which is added when it is new.
-    pub(crate) fn of<'a>(table: &'a mut Vec<Self>, objective: &str) -> &'a mut Self {
-        let index = table.iter().position(|row| row.objective == objective).unwrap_or_else(|| {
-            table.push(Self { objective: objective.to_owned(), ..Self::default() });
-            table.len() - 1
-        });
-        &mut table[index]
+    /// Counts a record that differs on purpose.
+    pub(crate) fn differs(&mut self, source: &'static str, name: &str, key: &str, reason: &'static str) {
+        self.row(source, name).differing += 1;
+        let same = |known: &&mut Difference| known.source == source && known.key == key;
+        match self.differences.iter_mut().find(same) {
+            Some(known) => known.records += 1,
+            None => self.differences.push(Difference { source, key: key.to_owned(), reason, records: 1 }),
+        }
     }
+
+    /// Name, matched and differing records of each row of a fixture.
+    pub(crate) fn counts(&self, source: &str) -> Vec<(&str, usize, usize)> {
+        let rows = self.rows.iter().filter(|row| row.source == source);
+        rows.map(|row| (row.name.as_str(), row.matched, row.differing)).collect()
+    }
+
+    fn row(&mut self, source: &'static str, name: &str) -> &mut Row {
+        let index = self.rows.iter().position(|row| row.source == source && row.name == name);
+        let index = index.unwrap_or_else(|| {
+            self.rows.push(Row {
+                source,
+                name: name.to_owned(),
+                matched: 0,
+                differing: 0,
+                value_error: 0.0,
+                gradient_error: None,
+            });
+            self.rows.len() - 1
+        });
+        &mut self.rows[index]
+    }
+}
+
+/// The list `key` of a fixture.
+pub(crate) fn list(source: &str, key: &str) -> Vec<Record> {
+    let file = Record::load(format!("{FOLDER}/{source}"));
+    file.value(key).as_array().expect("a list of records").iter().cloned().map(Record::new).collect()
+}
+
+/// Error of a loss relative to its size or, where responses of opposite sign cancel, to the sum of their absolute losses: the
+/// digits that they lose are no error.
+pub(crate) fn loss_error(found: f64, expected: f64, row_losses: &[f64]) -> f64 {
+    let size: f64 = row_losses.iter().map(|loss| loss.abs()).sum();
+    (found - expected).abs() / size.max(expected.abs()).max(1e-6)
+}
+
+/// Largest relative error of an entry of a list.
+pub(crate) fn list_error(found: &[f64], expected: &[f64]) -> f64 {
+    table_error(&[found.to_vec()], &[expected.to_vec()])
 }
 
 /// Error of `found`, relative to the larger of the two numbers and absolute below 1e-6.

@@ -1,20 +1,21 @@
-//! Every policy loss of verl, put together from parts; see `golden/README.md` for where the numbers come from.
+//! Every policy loss of verl, put together from parts; see `../golden/README.md` for where the numbers come from.
 //!
 //! The parts that a weight or a rejection of verl's rollout correction stands for are defined here.
 
-mod golden_support;
-
 use firebrick_core::{
-    Binding, Bounds, ClipSchedule, Corrected, Gate, ImportanceEstimator, LogProbs, Objective,
-    ResponseContext, ResponseTokens, RolloutCorrection,
+    Binding, ClipSchedule, Corrected, Gate, ImportanceEstimator, LogProbs, Objective, ResponseContext,
+    RolloutCorrection,
 };
 use firebrick_objectives::{
     Aggregation, Composed, ConstantClip, CovarianceClip, CovarianceKl, Denominator, Divergence,
-    DivergenceMask, GeometricMean, HardMask, KlEstimator, KlTerm, MaskedValue, PpoMin, Saturating,
-    SequenceMean, SequenceRoute, Sigmoid, TokenRatio,
+    DivergenceMask, GeometricMean, HardMask, KlEstimator, KlTerm, MaskedValue, OpenWindow, PpoMin,
+    Saturating, SequenceMean, SequenceProduct, SequenceRoute, Sigmoid, TokenRatio, Unweighted,
 };
 use firebrick_testkit::{GoldenBatch, GoldenOutcome, GoldenRow, Record, load_records};
-use golden_support::{FOLDER, Row, aggregation, evaluate, inputs, relative_error, table_error};
+
+use crate::support::{
+    FOLDER, Report, aggregation, evaluate, inputs, list, loss_error, relative_error, table_error,
+};
 
 /// verl's means divide by n + 1e-8.
 const TOLERANCE: f64 = 5e-8;
@@ -44,35 +45,6 @@ const DIFFERENCES: &[(&str, &str)] = &[
 
 fn difference(key: &str) -> Option<&'static str> {
     DIFFERENCES.iter().find(|(known, _)| *known == key).map(|(_, reason)| *reason)
-}
-
-/// log w = 0: the plain policy gradient.
-#[derive(Debug)]
-struct Unweighted;
-
-impl ImportanceEstimator for Unweighted {
-    fn log_weights(&self, _: &ResponseTokens<'_>, out: &mut [f64]) {
-        out.fill(0.0);
-    }
-}
-
-/// log w = Σ d for all tokens, detached.
-#[derive(Debug)]
-struct SequenceProduct;
-
-impl ImportanceEstimator for SequenceProduct {
-    fn log_weights(&self, response: &ResponseTokens<'_>, out: &mut [f64]) {
-        out.fill(response.log_ratios().iter().sum());
-    }
-}
-
-#[derive(Debug)]
-struct Open;
-
-impl ClipSchedule for Open {
-    fn bounds(&self, _: &ResponseTokens<'_>, out: &mut [Bounds]) {
-        out.fill(Bounds::OPEN);
-    }
 }
 
 fn log_rho(response: &ResponseContext) -> Vec<f64> {
@@ -151,12 +123,12 @@ fn compose(record: &Record, rows: &[GoldenRow]) -> Box<dyn Objective> {
         }
         "sapo" => {
             let gate = Sigmoid { tau_pos: hp.number("tau_pos"), tau_neg: hp.number("tau_neg") };
-            with(TokenRatio, Open, gate, correction)
+            with(TokenRatio, OpenWindow, gate, correction)
         }
-        "gpg" => with(Unweighted, Open, HardMask::default(), correction),
+        "gpg" => with(Unweighted, OpenWindow, HardMask::default(), correction),
         "dro" => {
             let pull = KlTerm::new(KlEstimator::K2, hp.number("dro_beta"));
-            Box::new(Composed::new(Unweighted, Open, HardMask::default()).with_kl(pull))
+            Box::new(Composed::new(Unweighted, OpenWindow, HardMask::default()).with_kl(pull))
         }
         "clip_cov" => {
             let gate = CovarianceClip {
@@ -173,11 +145,11 @@ fn compose(record: &Record, rows: &[GoldenRow]) -> Box<dyn Objective> {
                 coefficient: hp.number("ppo_kl_coef"),
                 ..CovarianceKl::default()
             };
-            with(TokenRatio, Open, gate, correction)
+            with(TokenRatio, OpenWindow, gate, correction)
         }
         "geo_mean" => {
             let ConstantClip { low, high } = clip();
-            with(TokenRatio, Open, GeometricMean { low, high, ..GeometricMean::default() }, correction)
+            with(TokenRatio, OpenWindow, GeometricMean { low, high, ..GeometricMean::default() }, correction)
         }
         "cispo" => with(TokenRatio, clip(), Saturating::default(), correction),
         "dppo_tv" | "dppo_kl" => {
@@ -188,7 +160,7 @@ fn compose(record: &Record, rows: &[GoldenRow]) -> Box<dyn Objective> {
             };
             let value = MaskedValue::WeightedLogProb;
             let gate = DivergenceMask { divergence, max_weight: hp.number("clip_ratio_c"), value };
-            with(TokenRatio, Open, gate, correction)
+            with(TokenRatio, OpenWindow, gate, correction)
         }
         "bypass_mode" => {
             let rollout = hp.record("rollout_correction");
@@ -202,7 +174,12 @@ fn compose(record: &Record, rows: &[GoldenRow]) -> Box<dyn Objective> {
                 ),
                 ("reinforce", Some("sequence")) => {
                     let window = cap(rollout.number("rollout_is_threshold"));
-                    with(SequenceProduct, window, Saturating::default(), correction)
+                    with(
+                        SequenceProduct { route: SequenceRoute::Current },
+                        window,
+                        Saturating::default(),
+                        correction,
+                    )
                 }
                 other => panic!("unknown bypass {other:?}"),
             }
@@ -425,7 +402,7 @@ fn check_metrics(
     }
 }
 
-fn compare_losses(table: &mut Vec<Row>, fixture: &str, inputs_file: &str, extreme: bool) {
+fn compare_losses(report: &mut Report, fixture: &'static str, inputs_file: &str, extreme: bool) {
     let inputs = inputs(inputs_file);
     let width = inputs.arrays().table("response_mask")[0].len();
     let records = load_records(format!("{FOLDER}/{fixture}"));
@@ -442,38 +419,35 @@ fn compare_losses(table: &mut Vec<Row>, fixture: &str, inputs_file: &str, extrem
         check_metrics(record, &rows, &outcome, tokens, place, &what);
 
         let expected = (record.number("loss_value"), recorded_gradient(record, &records, tokens));
-        // Responses of opposite sign cancel, and the digits that they lose are no error.
-        let size: f64 = outcome.row_losses.iter().map(|loss| loss.abs()).sum();
         let errors = |loss: f64, gradient: &[Vec<f64>]| {
-            ((loss - expected.0).abs() / size.max(expected.0.abs()), table_error(gradient, &expected.1))
+            (loss_error(loss, expected.0, &outcome.row_losses), table_error(gradient, &expected.1))
         };
         let ours = errors(outcome.loss, &outcome.grad);
-        let row = Row::of(table, loss);
-        if difference(&format!("{place}/{loss}")).is_some() {
+        let key = format!("{place}/{loss}");
+        if let Some(reason) = difference(&key) {
             assert!(ours.0 > TOLERANCE, "{what}: no difference; take it off the list");
-            let (loss, gradient) = compatible(record, &rows, &outcome, &denominator, aggregation, extreme);
-            let theirs = errors(loss, &gradient);
+            let (value, gradient) = compatible(record, &rows, &outcome, &denominator, aggregation, extreme);
+            let theirs = errors(value, &gradient);
             assert!(
                 theirs.0 <= TOLERANCE && theirs.1 <= TOLERANCE,
                 "{what}: verl's formula is off by {theirs:?}"
             );
-            row.differing += 1;
+            report.differs(fixture, loss, &key, reason);
         } else {
             let (value, gradient) = ours;
             assert!(value <= TOLERANCE, "{what}: value {} of {}, {value}", outcome.loss, expected.0);
             assert!(gradient <= TOLERANCE, "{what}: gradient {:?} of {:?}", outcome.grad, expected.1);
-            row.add(value, gradient);
+            report.matched(fixture, loss, value, Some(gradient));
         }
     }
 }
 
-fn compare_kl(table: &mut Vec<Row>) {
+fn compare_kl(report: &mut Report) {
     let inputs = inputs("inputs_extreme.json");
     let (current, reference) = (inputs.arrays().table("logprobs"), inputs.arrays().table("ref_logprobs"));
     let rows = inputs.rows("response_mask", "advantages_seq");
     let denominator = Denominator::of(rows.iter().map(GoldenRow::len)).expect("the batch has tokens");
-    let fixture = Record::load(format!("{FOLDER}/verl_policy_losses_extreme.json"));
-    for record in fixture.value("kl").as_array().expect("a list").iter().cloned().map(Record::new) {
+    for record in list(EXTREME, "kl") {
         let kind = record.text("kind").to_owned();
         let straight_through = kind.ends_with('+');
         let estimator = match kind.trim_end_matches('+') {
@@ -520,43 +494,43 @@ fn compare_kl(table: &mut Vec<Row>) {
         let value = value.max(relative_error(sums[0], record.number("token_mean")));
         let gradient = table_error(&gradient, &record.table("grad_of_masked_sum"));
         assert!(value <= TOLERANCE && gradient <= TOLERANCE, "{kind}: {value}, {gradient}");
-        let row = Row::of(table, "kl");
-        if difference(&key).is_some() { row.differing += 1 } else { row.add(value, gradient) }
+        let name = format!("KL estimate {kind}");
+        match difference(&key) {
+            Some(reason) => report.differs(EXTREME, &name, &key, reason),
+            None => report.matched(EXTREME, &name, value, Some(gradient)),
+        }
     }
 }
 
-/// How close each loss of verl comes; a page of the documentation quotes it.
-fn verl() -> Vec<Row> {
-    let mut table = Vec::new();
-    compare_losses(&mut table, "verl_policy_losses.json", "inputs.json", false);
-    compare_losses(&mut table, "verl_policy_losses_extreme.json", "inputs_extreme.json", true);
-    compare_kl(&mut table);
-    table
+const LOSSES: &str = "verl_policy_losses.json";
+const EXTREME: &str = "verl_policy_losses_extreme.json";
+
+/// Compares every record of both files.
+pub(crate) fn compare(report: &mut Report) {
+    compare_losses(report, LOSSES, "inputs.json", false);
+    compare_losses(report, EXTREME, "inputs_extreme.json", true);
+    compare_kl(report);
 }
 
 #[test]
 fn every_record_of_verl_is_matched_or_differs_for_a_listed_reason() {
-    let table = verl();
-    let counts: Vec<_> =
-        table.iter().map(|row| (row.objective.as_str(), row.matched, row.differing)).collect();
+    let mut report = Report::default();
+    compare(&mut report);
     let expected = [
-        ("vanilla", 30, 0),
-        ("gspo", 19, 4),
-        ("sapo", 16, 0),
-        ("gpg", 14, 0),
-        ("clip_cov", 21, 6),
-        ("kl_cov", 14, 2),
-        ("geo_mean", 15, 6),
-        ("dro", 16, 0),
-        ("cispo", 23, 0),
-        ("dppo_tv", 16, 0),
-        ("dppo_kl", 16, 0),
+        ("vanilla", 26, 0),
+        ("gspo", 19, 0),
+        ("sapo", 14, 0),
+        ("gpg", 12, 0),
+        ("clip_cov", 21, 0),
+        ("kl_cov", 14, 0),
+        ("geo_mean", 15, 4),
+        ("dro", 14, 0),
+        ("cispo", 19, 0),
+        ("dppo_tv", 14, 0),
+        ("dppo_kl", 14, 0),
         ("bypass_mode", 28, 0),
-        ("kl", 5, 2),
     ];
-    assert_eq!(counts, expected);
-    assert_eq!(table.iter().map(|row| row.matched + row.differing).sum::<usize>(), 214 + 32 + 7);
-    for Row { objective, value_error, gradient_error, .. } in table {
-        assert!(value_error <= TOLERANCE && gradient_error <= TOLERANCE, "{objective}");
-    }
+    assert_eq!(report.counts(LOSSES), expected);
+    let differing: usize = report.differences.iter().map(|difference| difference.records).sum();
+    assert_eq!((differing, report.differences.len()), (20, DIFFERENCES.len()), "every difference was met");
 }

@@ -59,7 +59,10 @@ fn batch(id: &str, size: usize, reward: impl Fn(usize, usize) -> Option<f64>) ->
             .with_prompt(format!("{id} {group}"))
             .with_values(vec![0.1; len])
             .with_greedy_reward(Some(0.1))
-            .with_collision_probabilities(vec![-0.5; len], (0..len).map(|token| 0.4 + 0.05 * token as f64).collect())
+            .with_collision_probabilities(
+                vec![-0.5; len],
+                (0..len).map(|token| 0.4 + 0.05 * token as f64).collect(),
+            )
     };
     RewardBatch { rows: (0..3 * size).map(row).collect() }
 }
