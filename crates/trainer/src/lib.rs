@@ -12,6 +12,7 @@ mod continuation;
 mod critic;
 mod data;
 mod data_cursor;
+mod distribution;
 mod dump;
 mod durable;
 mod dynamic_sampling;
@@ -41,7 +42,6 @@ mod surrogate;
 mod tensor_objective;
 mod tensorboard;
 mod token_trace;
-mod top_k;
 mod trainer;
 mod warm_start;
 

@@ -16,12 +16,13 @@ use rayon::prelude::*;
 use crate::{
     Plan, Sequence, TensorBatch, Timings, TrainerError,
     critic::CriticTargets,
+    distribution,
     gradients::Gradients,
     micro_batches,
     plan::PolicyLoss,
     score,
     sequence::{floats, ints, log_probs, split_rows, to_host},
-    surrogate, top_k,
+    surrogate,
 };
 
 /// A response that is trained on.
@@ -249,7 +250,14 @@ fn current_top_k<B: AutodiffBackend, N: CausalLm<B::InnerBackend>>(
         .map(|row| row.context.top_k().expect("the batch was collected with what is required"))
         .collect();
     let temperature = plan.settings.sampling.temperature;
-    top_k::log_probs_of(model, sequences, &wanted, temperature, plan.settings.micro_batch_limit(), device)
+    distribution::log_probs_of(
+        model,
+        sequences,
+        &wanted,
+        temperature,
+        plan.settings.micro_batch_limit(),
+        device,
+    )
 }
 
 /// Shows the whole batch to the stateful parts of the objective.

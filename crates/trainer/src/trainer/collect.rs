@@ -11,11 +11,11 @@ use super::Trainer;
 use crate::{
     Sequence, Timings, TrainerError,
     critic::{Critic, CriticTargets},
+    distribution,
     optimizer_batch::TrainRow,
     parity,
     rollout_batch::{Sampler, encode, record},
     sequence::log_probs,
-    top_k,
 };
 
 /// What the fixed policies say of the rows of a rollout batch, as far as the plan requires it; one entry per row.
@@ -25,6 +25,7 @@ struct Fixed {
     reference: Option<Vec<Vec<f64>>>,
     values: Option<Vec<Vec<f64>>>,
     top_k: Option<Vec<TopK>>,
+    collisions: Option<Vec<Vec<f64>>>,
 }
 
 impl<B: AutodiffBackend, M> Trainer<B, M>
@@ -214,8 +215,24 @@ where
         }
         if requirements.top_k > 0 {
             let temperature = self.sampling.temperature;
-            fixed.top_k =
-                Some(top_k::top_k(&model, &sampled, requirements.top_k, temperature, limit, &self.device));
+            fixed.top_k = Some(distribution::top_k(
+                &model,
+                &sampled,
+                requirements.top_k,
+                temperature,
+                limit,
+                &self.device,
+            ));
+        }
+        if requirements.collision_probabilities {
+            let temperature = self.sampling.temperature;
+            fixed.collisions = Some(distribution::collision_probabilities(
+                &model,
+                &sampled,
+                temperature,
+                limit,
+                &self.device,
+            ));
         }
         if requirements.reference_log_probs {
             let policy = self.reference.take().unwrap_or(model);
@@ -253,6 +270,10 @@ where
                 let estimates = gaps.iter().map(|gap| kl.estimator.value(*gap)).sum();
                 metrics.add_mean("kl", estimates, gaps.len() as f64);
                 reward = reward.with_penalties(gaps.iter().map(|gap| kl.penalty(*gap)).collect());
+            }
+            if let Some(collisions) = &fixed.collisions {
+                let behaviour = row.completion.behaviour_log_probs().values().to_vec();
+                reward = reward.with_collision_probabilities(behaviour, collisions[index].clone());
             }
             if let Some(values) = &fixed.values {
                 reward = reward.with_values(values[index].clone());

@@ -286,6 +286,13 @@ fn a_guided_rollout_is_trained_on_without_its_guidance() {
 }
 
 #[test]
+fn the_optimal_token_baseline_gets_the_distributions_it_asks_for() {
+    let text = "type = \"dapo\"\nadvantage = { type = \"optimal_token_baseline\" }";
+    let reports = steps(plan::<Autodiff<Flex>>(settings(), text), 2);
+    assert!(reports.iter().all(|report| report.outcome == StepOutcome::Trained));
+}
+
+#[test]
 fn a_greedy_baseline_is_sampled_where_it_is_asked_for() {
     let reports = steps(plan::<Autodiff<Flex>>(settings(), "type = \"remax\"\nkl.coefficient = 0.0"), 2);
     assert!(reports.iter().all(|report| report.outcome == StepOutcome::Trained));

@@ -1,4 +1,5 @@
-//! The most likely tokens of a policy, and what another policy makes of them.
+//! What needs a policy's whole next-token distribution: its most likely tokens, what another policy makes of them, how
+//! concentrated it is.
 //!
 //! Shapes: N scored tokens, D hidden size, V vocabulary, K tokens per position.
 
@@ -62,6 +63,24 @@ pub(crate) fn log_probs_of<B: Backend, M: CausalLm<B>>(
             let ids = Tensor::from_data(TensorData::new(ids, [targets.len(), k]), device);
             let picked = log_probs(model, hidden, temperature).gather(1, ids);
             out[index].extend(picked.into_data().iter::<f64>());
+        }
+    });
+    out
+}
+
+/// Σ_v π(v)² at every scored position: the chance that two draws are the same token.
+pub(crate) fn collision_probabilities<B: Backend, M: CausalLm<B>>(
+    model: &M,
+    sequences: &[&Sequence],
+    temperature: f64,
+    max_tokens: Option<usize>,
+    device: &B::Device,
+) -> Vec<Vec<f64>> {
+    let mut out = vec![Vec::new(); sequences.len()];
+    each_row(model, sequences, max_tokens, device, |index, hidden, targets| {
+        for (hidden, _) in chunks(hidden, targets, model.vocab_size()) {
+            let squares = log_probs(model, hidden, temperature).mul_scalar(2.0).exp().sum_dim(1);
+            out[index].extend(squares.into_data().iter::<f64>());
         }
     });
     out
@@ -147,6 +166,13 @@ mod tests {
             {
                 let place = ids.iter().position(|id| id == target).unwrap();
                 assert!((values[place] - score).abs() < 1e-5);
+            }
+        }
+        let collisions = collision_probabilities(&model, &rows, 0.7, Some(8), &device);
+        for (found, row) in collisions.iter().zip(&all) {
+            for (found, position) in found.iter().zip(row.log_probs.chunks(7)) {
+                let expected: f64 = position.iter().map(|p| (2.0 * p).exp()).sum();
+                assert!((found - expected).abs() < 1e-6);
             }
         }
         let again = log_probs_of(&model, &rows, &all.iter().collect::<Vec<_>>(), 0.7, Some(8), &device);
