@@ -2,7 +2,8 @@
 
 use crate::{Anchor, Behaviour, Current, LogProbs, PolicyKind, Proximal, Reference, TokenId};
 
-/// Token log-ratios are clamped to ± this many nats before they are exponentiated; no gradient goes through a ratio beyond it.
+/// Token log-ratios are clamped to ± this many nats before they are exponentiated, unless a response has another limit
+/// ([`ResponseContext::with_log_ratio_limit`]); no gradient goes through a ratio beyond it.
 pub const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// What is known of a response before the current policy is evaluated: one entry per policy token, L in all.
@@ -22,6 +23,7 @@ pub struct ResponseContext {
     group: usize,
     seed: u64,
     max_response_len: usize,
+    log_ratio_limit: f64,
 }
 
 /// The most likely tokens of a policy at each policy token of a response.
@@ -60,6 +62,7 @@ impl ResponseContext {
             group: 0,
             seed: 0,
             max_response_len: len,
+            log_ratio_limit: LOG_RATIO_LIMIT,
         })
     }
 
@@ -150,6 +153,15 @@ impl ResponseContext {
         self
     }
 
+    /// Sets how far the response's log-ratios and log-weights may be from zero before they are clamped (nats, positive; default
+    /// [`LOG_RATIO_LIMIT`]). Beyond about 700 an exponential is infinite. Estimates of a KL divergence and rollout corrections keep
+    /// the default.
+    #[must_use]
+    pub fn with_log_ratio_limit(mut self, nats: f64) -> Self {
+        self.log_ratio_limit = nats.abs();
+        self
+    }
+
     fn check<P: PolicyKind>(&self, log_probs: &LogProbs<P>) -> Result<(), ResponseError> {
         check_len(P::NAME, log_probs.values().len(), self.len())
     }
@@ -221,6 +233,11 @@ impl ResponseContext {
     pub fn max_response_len(&self) -> usize {
         self.max_response_len
     }
+
+    /// How far log-ratios and log-weights may be from zero before they are clamped (nats).
+    pub fn log_ratio_limit(&self) -> f64 {
+        self.log_ratio_limit
+    }
 }
 
 /// A response with the current policy's log-probs: what every part of an objective sees.
@@ -244,11 +261,12 @@ impl<'a> ResponseTokens<'a> {
     /// When the number of tokens differs.
     pub fn new(context: &'a ResponseContext, current: &'a LogProbs<Current>) -> Result<Self, ResponseError> {
         context.check(current)?;
+        let limit = context.log_ratio_limit;
         let log_ratios = current
             .values()
             .iter()
             .zip(context.anchor())
-            .map(|(current, anchor)| (current - anchor).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+            .map(|(current, anchor)| (current - anchor).clamp(-limit, limit))
             .collect();
         Ok(Self { context, current, log_ratios, entropies: None, top_k: None, positions: None })
     }
@@ -310,14 +328,14 @@ impl<'a> ResponseTokens<'a> {
         self.log_ratios.is_empty()
     }
 
-    /// Token log-ratios d_t = log π_θ(y_t) − log π_anchor(y_t), clamped to ± [`LOG_RATIO_LIMIT`].
+    /// Token log-ratios d_t = log π_θ(y_t) − log π_anchor(y_t), clamped to ± [`ResponseContext::log_ratio_limit`].
     pub fn log_ratios(&self) -> &[f64] {
         &self.log_ratios
     }
 
     /// Whether the log-ratio of token `index` was clamped, so that no gradient goes through its ratio.
     pub fn is_saturated(&self, index: usize) -> bool {
-        self.log_ratios[index].abs() >= LOG_RATIO_LIMIT
+        self.log_ratios[index].abs() >= self.context.log_ratio_limit
     }
 
     /// Log-probs of the current policy.

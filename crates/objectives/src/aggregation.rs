@@ -27,12 +27,23 @@ impl Denominator {
         if counts.tokens == 0 { Err(EmptyBatch) } else { Ok(counts) }
     }
 
+    /// As [`Self::of`], but counts the responses without a policy token too: they are zeros in every mean over responses. It is the
+    /// rule of some other implementations, and no part of this crate uses it.
+    ///
+    /// # Errors
+    /// [`EmptyBatch`] when no response has a policy token.
+    pub fn counting_empty(lengths: impl IntoIterator<Item = usize>) -> Result<Self, EmptyBatch> {
+        let mut sequences = 0;
+        let counts = Self::of(lengths.into_iter().inspect(|_| sequences += 1))?;
+        Ok(Self { sequences, ..counts })
+    }
+
     /// Number of policy tokens, N_tok.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// Number of responses with at least one policy token, N_seq.
+    /// Number of responses, N_seq: those with at least one policy token, unless [`Self::counting_empty`] counted them.
     pub fn sequences(&self) -> usize {
         self.sequences
     }
@@ -179,6 +190,14 @@ mod tests {
     ];
 
     /// Lengths 4, 2, 0, 2: 8 tokens in 3 sequences.
+    #[test]
+    fn a_response_without_tokens_is_counted_on_request_only() {
+        let lengths = [2, 0, 3];
+        assert_eq!(Denominator::of(lengths).unwrap(), Denominator { tokens: 5, sequences: 2 });
+        assert_eq!(Denominator::counting_empty(lengths).unwrap(), Denominator { tokens: 5, sequences: 3 });
+        assert_eq!(Denominator::counting_empty([0, 0]), Err(EmptyBatch));
+    }
+
     #[test]
     fn the_weights_are_those_worked_by_hand() {
         let denominator = Denominator::of([4, 2, 0, 2]).unwrap();

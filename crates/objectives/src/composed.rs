@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use firebrick_core::{
-    Binding, Bounds, ClipSchedule, Corrected, Gate, Gated, ImportanceEstimator, LOG_RATIO_LIMIT, Objective,
-    Requirements, ResponseContext, ResponseTerms, ResponseTokens, RolloutCorrection, Stateful,
+    Binding, Bounds, ClipSchedule, Corrected, Gate, Gated, ImportanceEstimator, Objective, Requirements,
+    ResponseContext, ResponseTerms, ResponseTokens, RolloutCorrection, Stateful,
 };
 
 use crate::KlTerm;
@@ -13,7 +13,7 @@ use crate::KlTerm;
 /// rollout correction.
 ///
 /// ```text
-/// log w    = estimator(d)                            clamped to ± LOG_RATIO_LIMIT
+/// log w    = estimator(d)                            clamped to ± the response's limit
 /// J, slope = gate(log w, schedule)                   both times the correction's weight, zero where it rejects
 /// loss     = −a Σ_t J_t + a β Σ_t k(u_t)
 /// coefficient = pull_back(a · slope) − a β k′(u)     no slope through a log-ratio or log-weight that was clamped
@@ -93,10 +93,11 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
     /// [`Objective::requirements`] asks for.
     fn evaluate(&self, response: &ResponseTokens<'_>, weight: f64) -> ResponseTerms {
         let len = response.len();
+        let limit = response.context().log_ratio_limit();
         let mut log_weights = vec![0.0; len];
         self.estimator.log_weights(response, &mut log_weights);
         for log_weight in &mut log_weights {
-            *log_weight = log_weight.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
+            *log_weight = log_weight.clamp(-limit, limit);
         }
         let mut bounds = vec![Bounds::OPEN; len];
         self.schedule.bounds(response, &mut bounds);
@@ -125,11 +126,7 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         for (token, log_weight) in gated.iter().zip(&log_weights) {
             value += token.value;
             // A clamped weight is constant.
-            upstream.push(if !detached && log_weight.abs() >= LOG_RATIO_LIMIT {
-                0.0
-            } else {
-                weight * token.slope
-            });
+            upstream.push(if !detached && log_weight.abs() >= limit { 0.0 } else { weight * token.slope });
             bindings.push(token.binding);
         }
         let mut coefficients = vec![0.0; len];
@@ -137,7 +134,7 @@ impl<E: ImportanceEstimator, S: ClipSchedule, G: Gate> Objective for Composed<E,
         SCRATCH.set(scratch);
         for (coefficient, log_ratio) in coefficients.iter_mut().zip(response.log_ratios()) {
             // As `ResponseTokens::is_saturated`, without a look at each index.
-            if !detached && log_ratio.abs() >= LOG_RATIO_LIMIT {
+            if !detached && log_ratio.abs() >= limit {
                 *coefficient = 0.0;
             }
         }
@@ -210,6 +207,16 @@ mod tests {
             Composed::new(Box::new(SequenceMean::default()), Box::new(CLIP), Box::new(PpoMin::default()));
         let response = TestResponse::from_log_ratios(&[0.1, -0.7, 0.3], &[1.0, -1.0, 2.0]);
         assert_eq!(concrete.evaluate(&response.tokens(), 0.1), boxed.evaluate(&response.tokens(), 0.1));
+    }
+
+    /// exp(25) instead of exp(20), and its gradient.
+    #[test]
+    fn a_response_may_have_another_limit() {
+        let response = TestResponse::from_log_ratios(&[25.0], &[-1.0])
+            .map_context(|context| context.with_log_ratio_limit(30.0));
+        let terms = Composed::new(TokenRatio, CLIP, PpoMin::default()).evaluate(&response.tokens(), 1.0);
+        assert_close(terms.loss, 25f64.exp(), 1e-15, "loss");
+        assert_close(terms.coefficients[0], -25f64.exp(), 1e-15, "coefficient");
     }
 
     #[test]

@@ -4,14 +4,21 @@
 //!
 //! | part | chooses | here |
 //! |---|---|---|
-//! | importance estimator | log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`]; all in [`EstimatorConfig`] |
-//! | clip schedule | the window of each w_t | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`]; all in [`ScheduleConfig`] |
-//! | gate | what happens outside the window | [`PpoMin`], [`HardMask`] |
-//! | importance estimator | log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`] |
-//! | clip schedule | the window of each w_t | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`] |
-//! | gate | what happens outside the window | [`PpoMin`], [`HardMask`], [`Saturating`], [`Sigmoid`], [`GradientPreserving`], [`Reciprocal`], [`GeometricMean`], [`DivergenceMask`], [`SequenceDivergenceMask`], [`OffPolicySequenceMask`], [`CovarianceClip`], [`CovarianceKl`], [`MaskFrom`] |
+//! | importance estimator | log w_t of each token | [`TokenRatio`], [`SequenceMean`], [`PrefixMean`], [`SequenceProduct`], [`PrefixProduct`], [`BoundedPrefixProduct`], [`MinPrefix`], [`GroupCapped`], [`StateGeo`], [`ConstantScaling`], [`Unweighted`]; all in [`EstimatorConfig`] |
+//! | clip schedule | the window of each w_t | [`ConstantClip`], [`InverseSqrtClip`], [`SqrtRatioClip`], [`PowerLawClip`], [`AbsolutePositionClip`], [`ProbabilityClip`], [`SqrtProbabilityClip`], [`EntropySplitClip`], [`SecondMomentClip`], [`StaleClip`], [`OpenWindow`]; all in [`ScheduleConfig`] |
+//! | gate | what happens outside the window | [`PpoMin`], [`HardMask`], [`Saturating`], [`Sigmoid`], [`GradientPreserving`], [`Reciprocal`], [`GeometricMean`], [`DivergenceMask`], [`SequenceDivergenceMask`], [`OffPolicySequenceMask`], [`CovarianceClip`], [`CovarianceKl`], [`MaskFrom`]; all in [`GateConfig`] |
 //!
-//! With an [`Aggregation`] and an advantage estimator ([`GroupNormalized`]) they are a [`Recipe`]. The named
+//! Beside these stand, each of its own:
+//!
+//! | part | does | here |
+//! |---|---|---|
+//! | advantage estimator | rewards to advantages | [`GroupNormalized`], [`LeaveOneOut`], [`ReinforcePlusPlus`], [`ReinforcePlusPlusBaseline`], [`GroupThenBatch`], [`BatchScaled`], [`LengthWeighted`], [`GreedyBaseline`], [`MixedGroupScaled`], [`PassAtK`], [`TopMargin`], [`BetaNormalized`], [`SmoothStandardized`], [`OptimalTokenBaseline`], [`Gae`]; all in [`AdvantageConfig`] |
+//! | rollout correction | weighs or rejects tokens where the sampler is not the trainer | [`RatioCorrection`], whose [`RatioWeight`] and [`Rejection`] are read from [`CorrectionConfig`]; [`off_policy_metrics`] |
+//! | KL penalty | holds the policy near a reference | [`KlTerm`], [`KlEstimator`], [`AdaptiveKl`] |
+//! | aggregation | token contributions to one loss | [`Aggregation`], [`Denominator`] |
+//! | value loss | trains a critic | [`ValueLoss`] |
+//!
+//! With an [`Aggregation`] and an advantage estimator they are a [`Recipe`]. The named
 //! recipes of the field are presets with the papers' numbers ([`Preset`]), chosen and changed through
 //! [`ObjectiveConfig`]; parts from other crates join through [`Composed`] itself.
 //!
@@ -90,6 +97,7 @@ pub use schedule::{
     SqrtRatioClip, StaleClip, StaleConfig, StalenessMode, WindowCentre, WindowSpace,
 };
 pub use value_loss::{ValueLoss, ValueTerms};
+
 /// The page on using this crate alone, whose example is a test.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/alone.md")]

@@ -1,6 +1,6 @@
 //! Clip first, then average: the clipped geometric mean.
 
-use firebrick_core::{Binding, Bounds, Gate, Gated, LOG_RATIO_LIMIT, ResponseTokens};
+use firebrick_core::{Binding, Bounds, Gate, Gated, ResponseTokens};
 use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, config_error::require_width};
@@ -95,7 +95,8 @@ impl Gate for GeometricMean {
             };
             // A token without advantage and a clipped one are constants in the mean, and so is, where the weight is
             // detached, one whose log-ratio was clamped.
-            let is_constant = self.scope == MeanScope::Prefix && log_weights[index].abs() >= LOG_RATIO_LIMIT;
+            let is_constant = self.scope == MeanScope::Prefix
+                && log_weights[index].abs() >= response.context().log_ratio_limit();
             let moves = binding == Binding::None && advantages[index] != 0.0 && !is_constant;
             *out = Gated { value, slope: if moves { value } else { 0.0 }, binding };
         }

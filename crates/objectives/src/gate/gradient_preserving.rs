@@ -1,6 +1,6 @@
 //! PPO's minimum, with a bounded gradient where it is clipped.
 
-use firebrick_core::{Binding, Bounds, Gate, Gated, LOG_RATIO_LIMIT, ResponseTokens};
+use firebrick_core::{Binding, Bounds, Gate, Gated, ResponseTokens};
 use serde::{Deserialize, Serialize};
 
 use super::{PpoMin, ppo_min::validate_dual_clip};
@@ -62,7 +62,7 @@ impl Gate for GradientPreserving {
                 Binding::Low => self.scale_low * out.value,
                 Binding::High => self.scale_high * out.value,
                 // Unclipped, the weight itself is differentiated, and a clamped one is constant.
-                _ if log_weight.abs() >= LOG_RATIO_LIMIT => 0.0,
+                _ if log_weight.abs() >= response.context().log_ratio_limit() => 0.0,
                 _ => out.slope,
             };
         }

@@ -54,6 +54,16 @@ or either side computes in single precision, the error is theirs.
 |---|---|---:|---:|---|---|
 ";
 
+const OPTIONS: &str = "
+Some of these are reproduced with an option that is not the default, and that the trainer does not use:
+
+* `ResponseContext::with_log_ratio_limit`: verl's `gspo`, `clip_cov`, `kl_cov` and `geo_mean` take log-ratios beyond 20 nats as they
+  are. By default each is clamped at 20.
+* `Denominator::counting_empty`: TRL, and verl in `geo_mean`, count a response without policy tokens in means over responses. By
+  default none does.
+* `raw_tail` of `optimal_token_baseline`: verl leaves the return of tokens that no other response of the group reaches.
+";
+
 fn report() -> Report {
     let mut report = Report::default();
     prefix::compare(&mut report);
@@ -152,10 +162,11 @@ fn page(report: &Report, found: &str) -> String {
             bound(row.gradient_error, written.get(3).copied()),
         );
     }
+    text += OPTIONS;
     let (differing, all, percent) = share(report);
     text += &format!(
-        "\n## What differs on purpose\n\n{differing} of {all} records differ, {percent:.1} %. Where a formula for the other side's rule \
-         is short, a test\ncompares its numbers all the same.\n\n| source | records | number | why |\n|---|---|---:|---|\n"
+        "\n## What differs on purpose\n\n{differing} of {all} records differ, {percent:.1} %. A formula for the other side's rule \
+         gives its numbers\nall the same, but for those that are not compared.\n\n| source | records | number | why |\n|---|---|---:|---|\n"
     );
     for difference in &report.differences {
         text += &format!(

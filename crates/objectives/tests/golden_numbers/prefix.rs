@@ -85,7 +85,7 @@ fn tapo(report: &mut Report) {
         let (mut value, mut gradient) = (0.0_f64, 0.0_f64);
         for gate in tapo_gates(&hp) {
             let mut objective = Composed::new(PrefixMean { route: PrefixRoute::Current }, schedule, gate);
-            let (outcome, _) = evaluate(&mut objective, &rows, aggregation(record.text("agg"), 12));
+            let (outcome, _) = evaluate(&mut objective, &rows, aggregation(record.text("agg"), 12), false);
             assert_close(outcome.loss, record.number("loss_value"), EXACT, &what);
             assert_table(&outcome.grad, &record.table("grad"), EXACT, &what);
             value = value.max(relative_error(outcome.loss, record.number("loss_value")));
@@ -138,7 +138,7 @@ fn pnpo(report: &mut Report) {
             [(MaskedValue::WeightedLogProb, "loss_value"), (MaskedValue::Weight, "loss_value_ratio_form")]
         {
             let mut objective = Composed::new(PrefixMean::default(), schedule, HardMask { value });
-            let (outcome, _) = evaluate(&mut objective, &rows, Aggregation::SeqMeanTokenMean);
+            let (outcome, _) = evaluate(&mut objective, &rows, Aggregation::SeqMeanTokenMean, false);
             assert_close(outcome.loss, record.number(key), EXACT, &what);
             assert_table(&outcome.grad, &record.table("grad"), EXACT, &what);
             loss_error = loss_error.max(relative_error(outcome.loss, record.number(key)));
@@ -179,7 +179,13 @@ fn both_routes_of_gspo_agree_when_the_advantage_is_constant_in_a_response() {
     for mode in [Aggregation::SeqMeanTokenMean, Aggregation::TokenMean, Aggregation::SeqSumTokenMean] {
         for clip in [ConstantClip { low: 3e-4, high: 4e-4 }, ConstantClip { low: 0.2, high: 0.28 }] {
             let [sequence, current] = [SequenceRoute::Sequence, SequenceRoute::Current].map(|route| {
-                evaluate(&mut Composed::new(SequenceMean { route }, clip, PpoMin::default()), &rows, mode).0
+                evaluate(
+                    &mut Composed::new(SequenceMean { route }, clip, PpoMin::default()),
+                    &rows,
+                    mode,
+                    false,
+                )
+                .0
             });
             assert_eq!(sequence.loss, current.loss);
             assert_table(&sequence.grad, &current.grad, 1e-13, "grad");

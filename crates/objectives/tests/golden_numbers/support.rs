@@ -24,11 +24,13 @@ pub(crate) fn aggregation(name: &str, width: usize) -> Aggregation {
     }
 }
 
-/// Shows all rows to the objective's parts as one optimizer batch, and evaluates them under its one denominator.
+/// Shows all rows to the objective's parts as one optimizer batch, and evaluates them under its one denominator, which counts rows
+/// without tokens when told so.
 pub(crate) fn evaluate(
     objective: &mut dyn Objective,
     rows: &[GoldenRow],
     aggregation: Aggregation,
+    counts_empty: bool,
 ) -> (GoldenOutcome, Denominator) {
     let contexts: Vec<_> = rows.iter().map(|row| row.response().context()).collect();
     let current: Vec<_> =
@@ -38,7 +40,10 @@ pub(crate) fn evaluate(
         part.prepare(&batch).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     let counted = contexts.iter().map(|context| objective.counted_tokens(context));
-    let denominator = Denominator::of(counted).expect("the batch has tokens");
+    let counted: Vec<usize> = counted.collect();
+    let denominator =
+        if counts_empty { Denominator::counting_empty(counted) } else { Denominator::of(counted) };
+    let denominator = denominator.expect("the batch has tokens");
     let outcome = GoldenOutcome::of(objective, rows, |len| aggregation.weight(&denominator, len));
     (outcome, denominator)
 }
