@@ -32,7 +32,7 @@ fn root() -> PathBuf {
 fn hold(path: &str, text: &str) {
     let path = root().join(path);
     if std::env::var_os("FIREBRICK_WRITE").is_some() {
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).expect("the file can be written");
         return;
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
@@ -75,7 +75,7 @@ fn parts(preset: &Preset) -> Vec<(&'static str, String)> {
 fn comment(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let last = lines.last_mut().unwrap();
+        let last = lines.last_mut().expect("there is a line");
         if !last.is_empty() && last.chars().count() + word.chars().count() > 117 {
             lines.push(word.to_owned());
         } else {

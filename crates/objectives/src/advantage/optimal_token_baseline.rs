@@ -103,8 +103,9 @@ impl AdvantageEstimator for OptimalTokenBaseline {
             let mut reaching = Vec::with_capacity(members.len());
             for t in 0..longest {
                 reaching.clear();
+                let at = |values: &[Vec<f64>], place: usize| values[place].get(t).copied();
                 reaching.extend(
-                    members.iter().filter_map(|place| Some((*tokens[*place].get(t)?, gathered[*place][t]))),
+                    members.iter().filter_map(|place| at(&tokens, *place).zip(at(&gathered, *place))),
                 );
                 let baseline = self.baseline(&reaching);
                 for place in &members {
