@@ -104,6 +104,55 @@ mod tests {
             assert_close(&entropies, &[0.090_095; 2], 1e-6);
         }
 
+        /// verl 0.10.0.dev on torch 2.15.0: log-probs, entropies, and the gradients of the masked sum of the former and the
+        /// masked mean of the latter with respect to the logits; `tests/golden/verl_logits.json`.
+        fn log_probs_and_entropies_and_their_gradients_are_those_of_verl<B>() {
+            let text = include_str!("../../tests/golden/verl_logits.json");
+            let record: serde_json::Value = serde_json::from_str(text).unwrap();
+            let record = &record["logits"];
+            let numbers = |key: &str| -> Vec<f64> {
+                fn flatten(value: &serde_json::Value, into: &mut Vec<f64>) {
+                    match value {
+                        serde_json::Value::Array(values) => values.iter().for_each(|value| flatten(value, into)),
+                        other => into.push(other.as_f64().unwrap()),
+                    }
+                }
+                let mut flat = Vec::new();
+                flatten(&record[key], &mut flat);
+                flat
+            };
+            let (labels, mask) = (numbers("labels"), numbers("mask"));
+            let count = labels.len();
+            let logits: Vec<f32> = numbers("logits").iter().map(|value| *value as f32).collect();
+            let vocabulary = logits.len() / count;
+            // An identity for a head: the hidden states are the logits.
+            let head: Vec<f32> =
+                (0..vocabulary * vocabulary).map(|i| f32::from(u8::from(i % (vocabulary + 1) == 0))).collect();
+            let ids: Vec<usize> = labels.iter().map(|label| *label as usize).collect();
+            let weights = |scale: f64| {
+                let values: Vec<f32> = mask.iter().map(|value| (value * scale) as f32).collect();
+                tensor::<Autodiff<B>, 1>(&values, [count])
+            };
+            let scores = |hidden: &Tensor<Autodiff<B>, 2>| {
+                let head = tensor(&head, [vocabulary, vocabulary]);
+                let targets = int_tensor(ids.clone(), [count]);
+                <Autodiff<B> as FusedOps>::token_scores(hidden.clone(), head, targets, options(1.0, 4, EntropyMode::Attached))
+            };
+            let hidden = || tensor::<Autodiff<B>, 2>(&logits, [count, vocabulary]).require_grad();
+
+            let input = hidden();
+            let found = scores(&input);
+            assert_close(&values(&found.log_probs), &numbers("logprobs"), 1e-5);
+            let gradients = (found.log_probs * weights(1.0)).sum().backward();
+            assert_close(&values(&input.grad(&gradients).unwrap()), &numbers("logprob_masked_sum_grad"), 1e-5);
+
+            let input = hidden();
+            let entropies = scores(&input).entropies.unwrap();
+            assert_close(&values(&entropies), &numbers("entropy"), 1e-5);
+            let gradients = (entropies * weights(1.0 / mask.iter().sum::<f64>())).sum().backward();
+            assert_close(&values(&input.grad(&gradients).unwrap()), &numbers("entropy_token_mean_grad"), 1e-5);
+        }
+
         fn logits_far_beyond_the_range_of_exp_are_all_right<B>() {
             let (log_probs, entropies) = of_logits::<B>([1000.0, -1000.0], 1.0);
             assert_close(&log_probs, &[0.0, -2000.0], 0.0);
