@@ -15,7 +15,12 @@ pub struct TokenSelection {
 impl TokenSelection {
     /// Whether token `index` of the response was chosen.
     pub fn holds(&self, response: &ResponseContext, index: usize) -> bool {
-        self.tokens.get(&response.index()).is_some_and(|tokens| tokens.binary_search(&index).is_ok())
+        self.in_response(response).binary_search(&index).is_ok()
+    }
+
+    /// The chosen tokens of the response, in order.
+    pub(super) fn in_response(&self, response: &ResponseContext) -> &[usize] {
+        self.tokens.get(&response.index()).map_or(&[], Vec::as_slice)
     }
 
     /// Number of tokens chosen.

@@ -72,8 +72,9 @@ impl CovarianceClip {
 impl Gate for CovarianceClip {
     fn gate(&self, response: &ResponseTokens<'_>, log_weights: &[f64], bounds: &[Bounds], out: &mut [Gated]) {
         PpoMin::default().gate(response, log_weights, bounds, out);
-        for (index, out) in out.iter_mut().enumerate() {
-            if out.binding == Binding::None && self.selected.holds(response.context(), index) {
+        for index in self.selected.in_response(response.context()) {
+            let out = &mut out[*index];
+            if out.binding == Binding::None {
                 *out = Gated { binding: Binding::Dropped, ..Gated::default() };
             }
         }

@@ -68,10 +68,13 @@ impl CovarianceKl {
 impl Gate for CovarianceKl {
     fn gate(&self, response: &ResponseTokens<'_>, log_weights: &[f64], _: &[Bounds], out: &mut [Gated]) {
         let inputs = log_weights.iter().zip(response.advantages());
-        for (index, (out, (log_weight, advantage))) in out.iter_mut().zip(inputs).enumerate() {
+        for (out, (log_weight, advantage)) in out.iter_mut().zip(inputs) {
             let value = log_weight.exp() * advantage;
             *out = Gated { value, slope: value, binding: Binding::None };
-            if *log_weight != 0.0 && self.selected.holds(response.context(), index) {
+        }
+        for index in self.selected.in_response(response.context()) {
+            let (out, log_weight) = (&mut out[*index], log_weights[*index]);
+            if log_weight != 0.0 {
                 out.value -= self.coefficient * log_weight.abs();
                 out.slope -= self.coefficient * log_weight.signum();
             }
@@ -95,7 +98,9 @@ impl Stateful for CovarianceKl {
         let rank = |a: &BatchToken, b: &BatchToken| {
             b.covariance.total_cmp(&a.covariance).then((a.response, a.index).cmp(&(b.response, b.index)))
         };
-        tokens.sort_unstable_by(rank);
+        if count < tokens.len() {
+            tokens.select_nth_unstable_by(count, rank);
+        }
         self.selected = TokenSelection::of(&tokens[..count]);
         Ok(())
     }

@@ -93,13 +93,13 @@ impl Divergence {
     /// # Panics
     /// When it looks at the most likely tokens and the response has none, or fewer than K.
     pub fn at(&self, response: &ResponseTokens<'_>, index: usize) -> f64 {
-        let buckets = match self.top_k() {
-            0 => with_rest(&[(response.context().behaviour()[index], response.current()[index])]),
-            k => with_rest(&most_likely(response, index, k)),
-        };
-        match self {
-            Self::BinaryTv { .. } | Self::TopKTv { .. } => total_variation(&buckets),
-            Self::BinaryKl { .. } | Self::TopKKl { .. } => kl(&buckets),
+        let (behaviour, current) = (response.context().behaviour()[index], response.current()[index]);
+        match *self {
+            // Both buckets change by as much.
+            Self::BinaryTv { .. } => (behaviour.exp() - current.exp()).abs(),
+            Self::BinaryKl { .. } => binary_kl(behaviour, current),
+            Self::TopKTv { k, .. } => total_variation(&with_rest(&most_likely(response, index, k))),
+            Self::TopKKl { k, .. } => kl(&with_rest(&most_likely(response, index, k))),
         }
     }
 }
@@ -119,6 +119,14 @@ fn most_likely(response: &ResponseTokens<'_>, index: usize, k: usize) -> Vec<(f6
     pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
     pairs.truncate(k);
     pairs
+}
+
+/// KL divergence of the sampled token against the rest, from its log-probs: [`kl`] of two buckets with half as many logarithms.
+fn binary_kl(mu: f64, pi: f64) -> f64 {
+    let token = if mu > f64::NEG_INFINITY { mu.exp() * (mu - pi) } else { 0.0 };
+    // Rounding may leave a little less than nothing.
+    let (left, left_now) = ((-mu.exp_m1()).max(0.0), (-pi.exp_m1()).max(0.0));
+    token + if left > 0.0 { left * (left / left_now).ln() } else { 0.0 }
 }
 
 /// Probabilities of the buckets, the rest last.
@@ -218,5 +226,18 @@ mod tests {
         let error = Divergence::TopKKl { k: 0, low: 0.1, high: 0.1 }.validate().unwrap_err();
         assert_eq!(error.to_string(), "k = 0: allowed is at least 1");
         assert!(Divergence::BinaryKl { low: f64::INFINITY, high: 0.05 }.validate().is_ok());
+    }
+
+    /// 0.3 ln(0.3/0.45) + 0.7 ln(0.7/0.55) = −0.121640 + 0.168813.
+    #[test]
+    fn two_buckets_need_no_list() {
+        let (mu, pi) = (0.3_f64.ln(), 0.45_f64.ln());
+        assert_close(binary_kl(mu, pi), 0.047_173, 1e-4, "by hand");
+        for (mu, pi) in [(mu, pi), (-1e-9, -0.5), (-30.0, -1.0), (f64::NEG_INFINITY, -1.0), (0.0, -0.2)] {
+            let buckets = [(mu.exp(), pi.exp()), (-mu.exp_m1(), -pi.exp_m1())];
+            assert_close(binary_kl(mu, pi), kl(&buckets), 1e-12, "of buckets");
+        }
+        assert_eq!(binary_kl(-1.0, f64::NEG_INFINITY), f64::INFINITY);
+        assert_eq!(binary_kl(-1.0, 0.0), f64::INFINITY);
     }
 }

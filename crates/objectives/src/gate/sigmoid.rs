@@ -50,9 +50,11 @@ impl Gate for Sigmoid {
         for ((out, log_weight), advantage) in out.iter_mut().zip(log_weights).zip(response.advantages()) {
             let tau = if *advantage > 0.0 { self.tau_pos } else { self.tau_neg };
             let weight = log_weight.exp();
-            // Each from its own exponential: 1 − p would lose its digits far from w = 1.
-            let p = 1.0 / (1.0 + (-tau * (weight - 1.0)).exp());
-            let rest = 1.0 / (1.0 + (tau * (weight - 1.0)).exp());
+            // Both from one exponential below 1: 1 − p would lose its digits far from w = 1.
+            let x = tau * (weight - 1.0);
+            let tail = (-x.abs()).exp();
+            let (larger, smaller) = (1.0 / (1.0 + tail), tail / (1.0 + tail));
+            let (p, rest) = if x >= 0.0 { (larger, smaller) } else { (smaller, larger) };
             let value = 4.0 / tau * p * advantage;
             *out = Gated { value, slope: 4.0 * p * rest * weight * advantage, binding: Binding::None };
         }
