@@ -110,11 +110,11 @@ fn each_row<B: Backend, M: CausalLm<B>>(
 }
 
 /// Cuts a row so that the logits of a piece are bounded.
-fn chunks<'a, B: Backend>(
+fn chunks<B: Backend>(
     hidden: Tensor<B, 2>,
-    targets: &'a [i64],
+    targets: &[i64],
     vocabulary: usize,
-) -> impl Iterator<Item = (Tensor<B, 2>, &'a [i64])> {
+) -> impl Iterator<Item = (Tensor<B, 2>, &[i64])> {
     let size = (CHUNK_ELEMENTS / vocabulary).max(1);
     targets
         .chunks(size)

@@ -288,12 +288,6 @@ impl<B: AutodiffBackend> Plan<B> {
                 });
             }
         }
-        if requirements.collision_probabilities {
-            return Err(PlanError::Combination {
-                problem: "the advantages need the sum of squared probabilities at every token, which is not computed here".into(),
-                fix: "choose other advantages, such as group_normalized",
-            });
-        }
         if requirements.values != self.value_loss.is_some() {
             return Err(PlanError::Combination {
                 problem: if requirements.values {
