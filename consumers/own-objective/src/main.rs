@@ -1,19 +1,16 @@
 //! Trains with an objective of its own, and fails when nothing is learned.
 //!
 //! ```text
-//! cargo run --manifest-path consumers/own-objective/Cargo.toml
+//! cargo run --manifest-path consumers/own-objective/Cargo.toml --features train
 //! ```
-
-mod fading;
 
 use std::{error::Error, path::Path};
 
 use burn::backend::{Autodiff, Flex};
-use clap::Parser;
-use fading::{FadingPrefix, HalvingWindow};
 use firebrick_core::{RewardVerifier, Sample, Verdict, VerifyError};
 use firebrick_objectives::{Aggregation, Composed, GroupNormalized, PpoMin, Recipe};
 use firebrick_trainer::{Plan, RunConfig, RunOptions, run_plan};
+use own_objective::{FadingPrefix, HalvingWindow};
 
 /// Pays the share of a response's characters that are sevens.
 #[derive(Debug)]
@@ -26,19 +23,10 @@ impl RewardVerifier for Sevens {
     }
 }
 
-#[derive(Debug, Parser)]
-struct Arguments {
-    /// Training steps; the config's when left out.
-    #[arg(long)]
-    steps: Option<usize>,
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse();
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let mut config = RunConfig::read(&root.join("configs/from-scratch.toml"))?.relative_to(root);
     config.run.directory.set_file_name("own-objective");
-    config.train.steps = arguments.steps.unwrap_or(config.train.steps);
 
     let objective =
         Composed::new(FadingPrefix { half_life: 8.0 }, HalvingWindow { width: 0.2 }, PpoMin::default());
