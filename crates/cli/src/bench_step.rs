@@ -44,7 +44,7 @@ pub(crate) struct StepArguments {
     #[arg(long, default_value = "cpu")]
     device: DeviceChoice,
     /// The preset of the objective, by its `type` in a config.
-    #[arg(long, default_value = "grpo")]
+    #[arg(long, default_value = "dapo")]
     objective: String,
     /// Most positions of a micro-batch; 0 never splits the batch.
     #[arg(long, default_value_t = 0)]

@@ -3,7 +3,6 @@
 use anyhow::Context;
 use clap::Args;
 use firebrick_objectives::Preset;
-use toml::Value;
 
 use crate::say::say;
 
@@ -54,20 +53,8 @@ fn described(preset: &Preset) -> String {
         text += &format!("{key} = ...   # no default: {reason}\n");
     }
     text += "# its parts:\n";
-    for (slot, part) in &preset.parts {
-        text += &format!("{slot} = {}\n", inline(part));
+    for (slot, part) in preset.slots() {
+        text += &format!("{slot} = {part}\n");
     }
     text
-}
-
-/// A value on one line; toml writes nested tables over several.
-fn inline(value: &Value) -> String {
-    match value {
-        Value::Table(table) => {
-            let keys: Vec<String> =
-                table.iter().map(|(key, value)| format!("{key} = {}", inline(value))).collect();
-            format!("{{ {} }}", keys.join(", "))
-        }
-        other => other.to_string(),
-    }
 }

@@ -101,6 +101,11 @@ impl Preset {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
+    /// The parts in the order of a step, each on one line of TOML.
+    pub fn slots(&self) -> Vec<(&'static str, String)> {
+        SLOTS.iter().filter_map(|slot| Some((*slot, inline(self.parts.get(*slot)?)))).collect()
+    }
+
     /// The preset's parts with the changes of `overrides` in place.
     pub(crate) fn with(&self, overrides: Table) -> Table {
         merged(self.parts.clone(), overrides)
@@ -115,6 +120,35 @@ impl Preset {
         };
         let lacking = self.required.iter().find(|(key, _)| has(key).is_none());
         lacking.map(|(key, reason)| (key.as_str(), reason.as_str()))
+    }
+}
+
+/// The slots that a preset may fill, in the order of a step.
+const SLOTS: [&str; 9] = [
+    "guided_prompts",
+    "advantage",
+    "estimator",
+    "schedule",
+    "gate",
+    "correction",
+    "kl",
+    "value_loss",
+    "aggregation",
+];
+
+/// A value on one line, the `type` of a table first; toml writes nested tables over several.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::Table(table) => {
+            let (tag, keys): (Vec<_>, Vec<_>) = table.iter().partition(|(key, _)| *key == "type");
+            let pairs: Vec<String> = tag
+                .into_iter()
+                .chain(keys)
+                .map(|(key, value)| format!("{key} = {}", inline(value)))
+                .collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        other => other.to_string(),
     }
 }
 
@@ -144,9 +178,18 @@ mod tests {
             assert!(preset.formula.contains('='), "{}", preset.name);
             assert!(preset.source.contains("arXiv:") || preset.source.contains("http"), "{}", preset.name);
             assert_eq!(Preset::find(preset.name), Some(preset));
+            assert_eq!(preset.slots().len(), preset.parts.len(), "{}: a slot is not listed", preset.name);
         }
         assert_eq!(Preset::all().len() + 1, NAMES.len());
         assert_eq!(Preset::find("reinforce"), None);
+    }
+
+    #[test]
+    fn a_part_is_shown_on_one_line_with_its_type_first() {
+        let slots = Preset::find("tapo").unwrap().slots();
+        let gate = slots.iter().find(|(slot, _)| *slot == "gate").unwrap();
+        let expected = r#"{ type = "ppo_min", outer = { type = "ratio_clamp", high = 10.0, low = 0.5 } }"#;
+        assert_eq!(gate.1, expected);
     }
 
     #[test]

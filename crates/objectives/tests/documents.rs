@@ -8,7 +8,6 @@
 use std::path::{Path, PathBuf};
 
 use firebrick_objectives::{ObjectiveConfig, Preset};
-use toml::Value;
 
 /// What an overlay gives the keys that a paper leaves open.
 fn chosen(preset: &str, key: &str) -> &'static str {
@@ -37,38 +36,6 @@ fn hold(path: &str, text: &str) {
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == text, "{} is not what the presets say; write it with FIREBRICK_WRITE=1", path.display());
-}
-
-/// A value on one line.
-fn inline(value: &Value) -> String {
-    match value {
-        Value::Table(table) => {
-            let keys: Vec<String> =
-                table.iter().map(|(key, value)| format!("{key} = {}", inline(value))).collect();
-            format!("{{ {} }}", keys.join(", "))
-        }
-        other => other.to_string(),
-    }
-}
-
-/// The slots in the order of a step.
-const SLOTS: [&str; 9] = [
-    "guided_prompts",
-    "advantage",
-    "estimator",
-    "schedule",
-    "gate",
-    "correction",
-    "kl",
-    "value_loss",
-    "aggregation",
-];
-
-fn parts(preset: &Preset) -> Vec<(&'static str, String)> {
-    let parts: Vec<_> =
-        SLOTS.iter().filter_map(|slot| Some((*slot, inline(preset.parts.get(*slot)?)))).collect();
-    assert_eq!(parts.len(), preset.parts.len(), "{}: a slot is not listed", preset.name);
-    parts
 }
 
 /// Breaks text into comment lines.
@@ -100,7 +67,7 @@ fn overlay(preset: &Preset) -> String {
             &format!("{}{key} = {}\n", comment(&format!("No default: {reason}.")), chosen(preset.name, key));
     }
     text += "# Its parts. A table with a `type` replaces one of them, single keys (schedule.high = 0.3) change it:\n";
-    for (slot, part) in parts(preset) {
+    for (slot, part) in preset.slots() {
         text += &format!("# {slot} = {part}\n");
     }
     text
@@ -199,7 +166,7 @@ fn the_page_on_objectives_is_what_the_presets_say() {
         for (key, reason) in &preset.required {
             text += &format!("{key} = {}   # no default: {reason}\n", chosen(preset.name, key));
         }
-        for (slot, part) in parts(preset) {
+        for (slot, part) in preset.slots() {
             text += &format!("{slot} = {part}\n");
         }
         text += "```\n";

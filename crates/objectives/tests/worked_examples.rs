@@ -132,33 +132,6 @@ fn pnpo_logs_either_the_objective_as_written_or_the_weight() {
     assert_close(terms(&with("weight"), 1.0).loss, -0.951229, DIGITS, "M w A");
 }
 
-/// TRL #3175, #6021: ratios [1.5, .5, 1.5, .5] with advantages [+, +, −, −] are clipped once above and once
-/// below.
-#[test]
-fn clip_fractions_count_only_bounds_that_acted() {
-    let objective = objective("type = 'grpo'\nkl.coefficient = 0.0");
-    let bindings: Vec<Binding> = [(1.5_f64, 1.0), (0.5, 1.0), (1.5, -1.0), (0.5, -1.0)]
-        .into_iter()
-        .flat_map(|(ratio, advantage)| {
-            let response = TestResponse::from_log_ratios(&[ratio.ln()], &[advantage]);
-            objective.evaluate(&response.tokens(), 1.0).bindings
-        })
-        .collect();
-    assert_eq!(bindings, [Binding::High, Binding::None, Binding::None, Binding::Low]);
-}
-
-/// tianshou #433, verl #784: dual clip 3 at (r = 10, A = 1), (10, −1), (.5, −1).
-#[test]
-fn a_dual_clip_gives_the_surrogates_worked_by_hand() {
-    let objective = objective("type = 'grpo'\nkl.coefficient = 0.0\ngate.dual_clip = 3.0");
-    let surrogate = |ratio: f64, advantage| {
-        let response = TestResponse::from_log_ratios(&[ratio.ln()], &[advantage]);
-        -objective.evaluate(&response.tokens(), 1.0).loss
-    };
-    let found = [surrogate(10.0, 1.0), surrogate(10.0, -1.0), surrogate(0.5, -1.0)];
-    assert_all_close(&found, &[1.2, -3.0, -0.8], 1e-14, "surrogate");
-}
-
 /// OpenRLHF #1293: a mean log-ratio of 100 keeps loss and coefficients finite.
 #[test]
 fn a_response_that_drifted_out_of_sight_stays_finite() {

@@ -62,7 +62,7 @@ fn the_table_names_every_part() {
     assert!(output.status.success(), "{output:?}");
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(
-        table.starts_with("grpo on cpu, 1 threads: 584 parameters, 6 completions and 30 new tokens a step\n")
+        table.starts_with("dapo on cpu, 1 threads: 584 parameters, 6 completions and 30 new tokens a step\n")
     );
     for line in ["generate", "verify", "score", "objective", "forward_backward", "optimizer", "total"] {
         assert_eq!(table.lines().filter(|row| row.starts_with(&format!("{line} "))).count(), 1, "{table}");
