@@ -243,6 +243,16 @@ pub enum AdvantageError {
 mod tests {
     use super::*;
 
+    /// verl #6310: an empty response has an outcome and no token for it to land on.
+    #[test]
+    fn the_reward_of_an_empty_response_lands_on_no_token() {
+        let row = |len| RewardRow::new(0, Some(1.0), len);
+        assert_eq!(row(0).token_rewards(), Some(vec![]));
+        assert_eq!(row(0).penalized_reward(), Some(1.0));
+        assert_eq!(row(2).with_penalties(vec![0.25, 0.5]).token_rewards(), Some(vec![-0.25, 0.5]));
+        assert_eq!(RewardRow::new(0, None, 2).token_rewards(), None);
+    }
+
     #[test]
     fn groups_keep_the_order_of_first_appearance() {
         let rows = [7, 3, 7, 3, 9].map(|group| RewardRow::new(group, Some(0.0), 1)).to_vec();

@@ -230,6 +230,18 @@ mod tests {
         assert_eq!(finished.policy_len(), 2);
     }
 
+    /// ms-swift #10106: the beginning of a response that is forced on the policy is part of what it sees, never of what it is
+    /// trained on, also where the tokens are some that it might have sampled.
+    #[test]
+    fn a_forced_beginning_of_the_response_is_no_policy_token() {
+        let mut completion = Completion::start(&[1, 2], SamplingSpec::default(), 1);
+        completion.push_observation(3);
+        completion.push_policy(3, -0.7, 0);
+        assert_eq!(completion.response_tokens(), [3, 3]);
+        assert_eq!(completion.policy_positions().collect::<Vec<_>>(), [3]);
+        assert_eq!(completion.policy_len(), completion.behaviour_log_probs().values().len());
+    }
+
     #[test]
     fn observations_are_part_of_the_response_but_never_of_the_policy_tokens() {
         let mut completion = Completion::start(&[1, 2], SamplingSpec::default(), 1);
