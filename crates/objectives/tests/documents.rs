@@ -162,10 +162,10 @@ fn the_page_on_objectives_is_what_the_presets_say() {
         if !preset.differs.is_empty() {
             text += &format!("Differs from the paper, or is left open by it: {}\n", preset.differs);
         }
-        text += "\n```toml\n";
         for (key, reason) in &preset.required {
-            text += &format!("{key} = {}   # no default: {reason}\n", chosen(preset.name, key));
+            text += &format!("`{key}` has no default: {reason}.\n");
         }
+        text += "\n```toml\n";
         for (slot, part) in preset.slots() {
             text += &format!("{slot} = {part}\n");
         }
