@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use crate::{explain_plot, say::say};
 
+const FLAT_ENTROPIES: &str = "every token has entropy 1 (--entropies)";
+
 /// Arguments of `firebrick explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArguments {
@@ -95,7 +97,7 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> anyhow::Result<()> {
     let config = objective(arguments)?;
     let requirements = config.build().requirements();
     let (response, notes) = match &arguments.from {
-        Some(run) => traced(run, arguments, &config)?,
+        Some(run) => traced(run, arguments, &config, requirements)?,
         None => given(arguments, &config, requirements)?,
     };
     let explained = explain_response(&config, &response, requirements)?;
@@ -143,12 +145,19 @@ fn traced(
     run: &std::path::Path,
     arguments: &ExplainArguments,
     config: &ObjectiveConfig,
+    requirements: Requirements,
 ) -> anyhow::Result<(Response, Vec<String>)> {
     let trace = TokenTrace::read(run, arguments.step, arguments.sample)?;
     let (context, current) = trace.response(config.parts.anchor)?;
     let entropies = Some(spread_over(&arguments.entropies, context.len(), "--entropies")?);
-    let note = "log-probs are those of the last optimizer step that saw the response".to_owned();
-    Ok((Response { context, current, entropies, text: Some(trace.text) }, vec![note]))
+    let mut notes = vec!["log-probs are those of the last optimizer step that saw the response".to_owned()];
+    if requirements.entropies && arguments.entropies == [1.0] {
+        notes.push(FLAT_ENTROPIES.to_owned());
+    }
+    if requirements.batch_current_log_probs {
+        notes.push("the objective looks at its whole batch; here the response is the batch".to_owned());
+    }
+    Ok((Response { context, current, entropies, text: Some(trace.text) }, notes))
 }
 
 fn given(
@@ -184,7 +193,7 @@ fn given(
         notes.push("every token had probability 0.5 under the behaviour policy (--probabilities)".to_owned());
     }
     if requirements.entropies && arguments.entropies == [1.0] {
-        notes.push("every token has entropy 1 (--entropies)".to_owned());
+        notes.push(FLAT_ENTROPIES.to_owned());
     }
     let entropies = Some(spread_over(&arguments.entropies, len, "--entropies")?);
     Ok((Response { context, current, entropies, text: None }, notes))
