@@ -159,6 +159,14 @@ impl ObjectiveConfig {
         Ok(())
     }
 
+    /// What a run should be told of its objective, for responses of at most `max_response_len` tokens.
+    pub fn remarks(&self, max_response_len: usize) -> Vec<String> {
+        match &self.parts.schedule {
+            ScheduleConfig::AbsolutePosition(clip) => clip.remark(max_response_len).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The objective alone. Call [`Self::validate`] first: a config that it refuses builds one that makes no sense.
     pub fn objective(&self) -> Composed<Box<dyn ImportanceEstimator>, Box<dyn ClipSchedule>, Box<dyn Gate>> {
         let Parts { estimator, schedule, gate, kl, correction, .. } = &self.parts;

@@ -140,6 +140,9 @@ where
         tracing::warn!(rule = ?config.data.over_long_prompts, train, held_out, "over-long prompts");
     }
 
+    for remark in config.objective.remarks(config.train.sampling.max_new_tokens) {
+        tracing::warn!(objective = config.objective.r#type, "{remark}");
+    }
     let estimate = MemoryEstimate::of(config, data.longest_prompt);
     tracing::info!(mebibytes = estimate.total() >> 20, "memory that the tensors are estimated to take");
     let mut start = config.clone();

@@ -191,6 +191,47 @@ impl AbsolutePositionClip {
         }
     }
 
+    /// ε_t for a deviation σ.
+    fn width(&self, sigma: f64, position: f64) -> f64 {
+        let first = sigma * (2.0 * (2.0 / self.delta).ln()).sqrt();
+        (first / position.sqrt()).max(self.floor).min(self.cap.unwrap_or(f64::INFINITY))
+    }
+
+    /// The window at a position for a deviation σ and a centre.
+    fn window(&self, sigma: f64, centre: f64, position: f64) -> Bounds {
+        let eps = self.width(sigma, position);
+        let window = match self.space {
+            WindowSpace::Log => Bounds { low: (centre - eps).exp(), high: (centre + eps).exp() },
+            WindowSpace::Ratio => {
+                Bounds { low: centre.exp() * (1.0 - eps), high: centre.exp() * (1.0 + eps) }
+            }
+        };
+        if self.require_unit_inside {
+            Bounds { low: window.low.min(1.0), high: window.high.max(1.0) }
+        } else {
+            window
+        }
+    }
+
+    /// What a run should be told of a centre that may leave the weight 1 outside of the window, in responses of at most
+    /// `max_len` tokens.
+    pub(crate) fn remark(&self, max_len: usize) -> Option<String> {
+        if self.centre == WindowCentre::None || self.require_unit_inside {
+            return None;
+        }
+        let where_ = match self.sigma {
+            SigmaSource::Fixed { value } if self.centre == WindowCentre::Gaussian => {
+                let outside = |t: &usize| self.window(value, self.centre(value), *t as f64).high < 1.0;
+                format!("from position {} on", (1..=max_len).find(outside)?)
+            }
+            _ => "where the drift is large enough".to_owned(),
+        };
+        Some(format!(
+            "{where_} the window does not hold the weight 1, so tokens of a positive advantage that have not drifted are \
+             clipped; schedule.require_unit_inside = true stretches the window"
+        ))
+    }
+
     fn sees_batch(&self) -> bool {
         !self.sigma.is_fixed() || self.centre == WindowCentre::Empirical
     }
@@ -202,19 +243,8 @@ impl ClipSchedule for AbsolutePositionClip {
     fn bounds(&self, response: &ResponseTokens<'_>, out: &mut [Bounds]) {
         let sigma = self.sigma();
         let centre = self.centre(sigma);
-        let first = sigma * (2.0 * (2.0 / self.delta).ln()).sqrt();
         for (index, out) in out.iter_mut().enumerate() {
-            let eps = first / response.position(index).sqrt();
-            let eps = eps.max(self.floor).min(self.cap.unwrap_or(f64::INFINITY));
-            *out = match self.space {
-                WindowSpace::Log => Bounds { low: (centre - eps).exp(), high: (centre + eps).exp() },
-                WindowSpace::Ratio => {
-                    Bounds { low: centre.exp() * (1.0 - eps), high: centre.exp() * (1.0 + eps) }
-                }
-            };
-            if self.require_unit_inside {
-                *out = Bounds { low: out.low.min(1.0), high: out.high.max(1.0) };
-            }
+            *out = self.window(sigma, centre, response.position(index));
         }
     }
 
@@ -291,6 +321,26 @@ mod tests {
     }
 
     /// √(2 ln 40) = 2.71620, so σ = .1 gives .27162 at the first position.
+    /// σ = 0.3, δ = 0.05: ε_t = 0.3 · 2.7162/√t falls below σ²/2 = 0.045 where √t > 18.108, so from t = 328 on.
+    #[test]
+    fn a_run_is_told_from_where_on_the_window_does_not_hold_one() {
+        let fixed = AbsolutePositionClip {
+            centre: WindowCentre::Gaussian,
+            ..AbsolutePositionClip::new(SigmaSource::Fixed { value: 0.3 })
+        };
+        assert!(
+            fixed
+                .remark(400)
+                .unwrap()
+                .starts_with("from position 328 on the window does not hold the weight 1")
+        );
+        assert_eq!(fixed.remark(327), None);
+        assert_eq!(AbsolutePositionClip { require_unit_inside: true, ..fixed }.remark(400), None);
+        assert_eq!(AbsolutePositionClip { centre: WindowCentre::None, ..fixed }.remark(400), None);
+        let measured = AbsolutePositionClip { sigma: SigmaSource::BatchStd { ema: None }, ..fixed };
+        assert!(measured.remark(4).unwrap().starts_with("where the drift is large enough"));
+    }
+
     #[test]
     fn the_widths_are_those_worked_by_hand() {
         let out = bounds(&AbsolutePositionClip::new(FIXED), 1000);
