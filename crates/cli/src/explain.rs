@@ -388,7 +388,9 @@ mod tests {
     #[test]
     fn every_preset_can_be_explained_or_says_why_not() {
         for preset in firebrick_objectives::Preset::all() {
-            let open: String = preset.required.keys().map(|key| format!(" --set {key}=0.1")).collect();
+            let value = |key: &str| if key == "advantage.k" { "2" } else { "0.1" };
+            let open: String =
+                preset.required.keys().map(|key| format!(" --set {key}={}", value(key))).collect();
             match explained(&format!("{} --log-ratios 0.1,-0.2,0.3,0.05{open}", preset.name)) {
                 Ok(tokens) => {
                     assert!(tokens.iter().all(|token| token.coefficient.is_finite()), "{}", preset.name)
