@@ -8,7 +8,7 @@ use firebrick_objectives::{
     Composed, ConstantClip, HardMask, IntervalForm, InverseSqrtClip, KlEstimator, KlTerm, MaskedValue,
     OuterBounds, PpoMin, PrefixMean, PrefixRoute, SequenceMean, SequenceRoute, SqrtRatioClip, TokenRatio,
 };
-use firebrick_testkit::{TestResponse, assert_close, loss_differences};
+use firebrick_testkit::{TestResponse, assert_close, central_differences, loss_differences};
 
 const STEP: f64 = 1e-6;
 const TOLERANCE: f64 = 2e-8;
@@ -40,13 +40,8 @@ fn assert_gradient(objective: &dyn Objective, loss: impl Fn(&TestResponse, &[f64
         let terms = objective.evaluate(&response.tokens(), WEIGHT);
         let current = response.current().values();
         assert_close(loss(&response, current), terms.loss, 1e-12, "loss");
-        for (index, coefficient) in terms.coefficients.iter().enumerate() {
-            let at = |step: f64| {
-                let mut current = current.to_vec();
-                current[index] += step;
-                loss(&response, &current)
-            };
-            let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+        let differences = central_differences(current, STEP, |moving| loss(&response, moving));
+        for (index, (coefficient, difference)) in terms.coefficients.iter().zip(differences).enumerate() {
             assert!(
                 (difference + coefficient).abs() < TOLERANCE,
                 "{objective:?}, token {index}: coefficient {coefficient}, difference {difference}"

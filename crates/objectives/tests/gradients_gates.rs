@@ -10,7 +10,7 @@ use firebrick_objectives::{
     OffPolicySequenceMask, PpoMin, PrefixMean, Reciprocal, Saturating, ScheduleConfig,
     SequenceDivergenceMask, SequenceStatistic, Sigmoid, TokenRatio,
 };
-use firebrick_testkit::{TestResponse, assert_close};
+use firebrick_testkit::{TestResponse, assert_close, central_differences};
 
 const STEP: f64 = 1e-6;
 const TOLERANCE: f64 = 2e-8;
@@ -92,13 +92,8 @@ fn assert_gradient(objective: &dyn Objective, reference: impl Fn(&[Token]) -> f6
         let terms = objective.evaluate(&response.tokens(), WEIGHT);
         let current = response.current().values();
         assert_close(loss(&response, current), terms.loss, 1e-12, "loss");
-        for (index, coefficient) in terms.coefficients.iter().enumerate() {
-            let at = |step: f64| {
-                let mut current = current.to_vec();
-                current[index] += step;
-                loss(&response, &current)
-            };
-            let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+        let differences = central_differences(current, STEP, |moving| loss(&response, moving));
+        for (index, (coefficient, difference)) in terms.coefficients.iter().zip(differences).enumerate() {
             assert!(
                 (difference + coefficient).abs() < TOLERANCE,
                 "{objective:?}, token {index}: coefficient {coefficient}, difference {difference}"

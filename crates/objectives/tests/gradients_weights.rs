@@ -4,7 +4,7 @@ use firebrick_core::Objective;
 use firebrick_objectives::{
     BoundedPrefixProduct, Composed, ConstantClip, PpoMin, PrefixProduct, SequenceProduct,
 };
-use firebrick_testkit::{TestResponse, loss_differences};
+use firebrick_testkit::{TestResponse, central_differences, loss_differences};
 
 const STEP: f64 = 1e-6;
 const WEIGHT: f64 = 0.1;
@@ -49,13 +49,8 @@ fn assert_current_gradient(objective: &dyn Objective, log_weight: impl Fn(&[f64]
             let terms = objective.evaluate(&response.tokens(), WEIGHT);
             let loss = |d_moved: &[f64]| frozen_loss(d_moved, advantage, |t, own| log_weight(&d, t, own));
             assert!((terms.loss - loss(&d)).abs() < 1e-12, "{objective:?}, {d:?}: {}", terms.loss);
-            for (index, coefficient) in terms.coefficients.iter().enumerate() {
-                let at = |step: f64| {
-                    let mut moved = d;
-                    moved[index] += step;
-                    loss(&moved)
-                };
-                let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+            let differences = central_differences(&d, STEP, loss);
+            for (index, (coefficient, difference)) in terms.coefficients.iter().zip(differences).enumerate() {
                 assert!(
                     (difference + coefficient).abs() < 2e-8,
                     "{objective:?}, {d:?}, token {index}: coefficient {coefficient}, difference {difference}"

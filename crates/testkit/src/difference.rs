@@ -4,6 +4,16 @@ use firebrick_core::{Bounds, Gate, Gated, Objective};
 
 use crate::TestResponse;
 
+/// Central differences of `function` at `point` with respect to each entry.
+pub fn central_differences(point: &[f64], step: f64, function: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    let at = |index: usize, moved: f64| {
+        let mut point = point.to_vec();
+        point[index] += moved;
+        function(&point)
+    };
+    (0..point.len()).map(|index| (at(index, step) - at(index, -step)) / (2.0 * step)).collect()
+}
+
 /// Central differences of an objective's loss with respect to each current log-prob.
 ///
 /// They equal −coefficient away from kinks when the objective's gradient is the full derivative of its loss:
@@ -15,13 +25,9 @@ pub fn loss_differences(
     weight: f64,
     step: f64,
 ) -> Vec<f64> {
-    let current = response.current().values();
-    let loss = |index: usize, moved: f64| {
-        let mut current = current.to_vec();
-        current[index] += moved;
-        objective.evaluate(&response.clone().with_current(&current).tokens(), weight).loss
-    };
-    (0..current.len()).map(|index| (loss(index, step) - loss(index, -step)) / (2.0 * step)).collect()
+    central_differences(response.current().values(), step, |current| {
+        objective.evaluate(&response.clone().with_current(current).tokens(), weight).loss
+    })
 }
 
 /// Central differences of the sum of a gate's values with respect to each log-weight, and whether each

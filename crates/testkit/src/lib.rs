@@ -39,7 +39,7 @@ pub use contract::{
     check_advantage_estimator, check_causality, check_estimator, check_gate, check_objective, check_schedule,
     check_verifier,
 };
-pub use difference::{loss_differences, slope_differences};
+pub use difference::{central_differences, loss_differences, slope_differences};
 pub use golden::{GoldenBatch, GoldenOutcome, GoldenRow};
 pub use record::{Record, load_records};
 pub use test_response::TestResponse;
