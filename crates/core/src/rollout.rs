@@ -34,6 +34,23 @@ pub trait RolloutEngine<M>: Debug {
         requests: &[GenerationRequest],
         sampling: &SamplingSpec,
     ) -> Result<Vec<Completion>, RolloutError>;
+
+    /// The same; `finished` is told of each completion and its request's index once, as soon as the completion has ended, so that
+    /// it can be verified while others are under way. An engine that does not know before all have ended leaves this out.
+    ///
+    /// # Errors
+    /// As [`Self::generate`].
+    fn generate_each(
+        &mut self,
+        policy: PolicyRef<'_, M>,
+        requests: &[GenerationRequest],
+        sampling: &SamplingSpec,
+        finished: &mut dyn FnMut(usize, &Completion),
+    ) -> Result<Vec<Completion>, RolloutError> {
+        let completions = self.generate(policy, requests, sampling)?;
+        completions.iter().enumerate().for_each(|(request, completion)| finished(request, completion));
+        Ok(completions)
+    }
 }
 
 impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
@@ -44,6 +61,16 @@ impl<M, T: RolloutEngine<M> + ?Sized> RolloutEngine<M> for Box<T> {
         sampling: &SamplingSpec,
     ) -> Result<Vec<Completion>, RolloutError> {
         (**self).generate(policy, requests, sampling)
+    }
+
+    fn generate_each(
+        &mut self,
+        policy: PolicyRef<'_, M>,
+        requests: &[GenerationRequest],
+        sampling: &SamplingSpec,
+        finished: &mut dyn FnMut(usize, &Completion),
+    ) -> Result<Vec<Completion>, RolloutError> {
+        (**self).generate_each(policy, requests, sampling, finished)
     }
 }
 

@@ -25,6 +25,8 @@ pub enum SeedStream {
     MiniBatch,
     /// Order of the worked solutions of a warm start; index: epoch.
     WarmStart,
+    /// Generated problems; indices: of the task, of the problem.
+    Problem,
 }
 
 impl SeedStream {
@@ -38,6 +40,7 @@ impl SeedStream {
             Self::Control => 6,
             Self::MiniBatch => 7,
             Self::WarmStart => 8,
+            Self::Problem => 9,
         }
     }
 }
@@ -87,6 +90,7 @@ mod tests {
             SeedStream::Control,
             SeedStream::MiniBatch,
             SeedStream::WarmStart,
+            SeedStream::Problem,
         ];
         let mut seen = HashSet::new();
         for root in [0, 1, 42] {

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::{FinishReason, Prompt, TokenId, Verdict};
+use crate::{FinishReason, Prompt, TokenId, UnscoredReason, Verdict};
 
 /// What a verifier is shown.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +46,15 @@ pub trait RewardVerifier: Debug + Send + Sync {
     /// When the verifier itself failed, which says nothing about the completion.
     fn verify(&self, sample: &Sample<'_>) -> Result<Verdict, VerifyError>;
 
+    /// Whether completions of `prompt` can be graded at all. Asked of a data set before a run; the default accepts every problem.
+    ///
+    /// # Errors
+    /// The reason with which every completion of the problem would be left unscored.
+    fn check_reference(&self, prompt: &Prompt) -> Result<(), UnscoredReason> {
+        let _ = prompt;
+        Ok(())
+    }
+
     /// Name in logs and metrics.
     fn name(&self) -> &str {
         "reward"
@@ -55,6 +64,10 @@ pub trait RewardVerifier: Debug + Send + Sync {
 impl<T: RewardVerifier + ?Sized> RewardVerifier for Box<T> {
     fn verify(&self, sample: &Sample<'_>) -> Result<Verdict, VerifyError> {
         (**self).verify(sample)
+    }
+
+    fn check_reference(&self, prompt: &Prompt) -> Result<(), UnscoredReason> {
+        (**self).check_reference(prompt)
     }
 
     fn name(&self) -> &str {

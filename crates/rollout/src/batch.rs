@@ -35,6 +35,8 @@ struct Row {
     request: usize,
     completion: Completion,
     rng: ChaCha8Rng,
+    /// Whether its end has been told of.
+    told: bool,
 }
 
 impl<'a, M> Batch<'a, M> {
@@ -49,12 +51,18 @@ impl<'a, M> Batch<'a, M> {
             request: first + index,
             completion: Completion::start(&request.prompt, sampling.clone(), request.seed),
             rng: ChaCha8Rng::seed_from_u64(request.seed),
+            told: false,
         };
         Self { policy, sampling, rows: requests.iter().enumerate().map(row).collect(), left: Vec::new() }
     }
 
-    /// Generates until all rows are finished. Returns the completions in the order of the requests.
-    pub(crate) fn run<B: Backend>(mut self, device: &B::Device) -> Result<Vec<Completion>, RolloutError>
+    /// Generates until all rows are finished, and tells `finished` of each when it is. Returns the completions in the order of the
+    /// requests.
+    pub(crate) fn run<B: Backend>(
+        mut self,
+        device: &B::Device,
+        finished: &mut dyn FnMut(usize, &Completion),
+    ) -> Result<Vec<Completion>, RolloutError>
     where
         M: CausalLm<B>,
     {
@@ -65,6 +73,10 @@ impl<'a, M> Batch<'a, M> {
         let mut steps = 1;
         loop {
             self.sample(&logits)?;
+            for row in self.rows.iter_mut().filter(|row| row.is_finished() && !row.told) {
+                row.told = true;
+                finished(row.request, &row.completion);
+            }
             if self.rows.iter().all(Row::is_finished) {
                 break;
             }

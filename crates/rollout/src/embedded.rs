@@ -46,6 +46,16 @@ impl<B: Backend, M: CausalLm<B>> RolloutEngine<M> for EmbeddedEngine<B> {
         requests: &[GenerationRequest],
         sampling: &SamplingSpec,
     ) -> Result<Vec<Completion>, RolloutError> {
+        self.generate_each(policy, requests, sampling, &mut |_, _| {})
+    }
+
+    fn generate_each(
+        &mut self,
+        policy: PolicyRef<'_, M>,
+        requests: &[GenerationRequest],
+        sampling: &SamplingSpec,
+        finished: &mut dyn FnMut(usize, &Completion),
+    ) -> Result<Vec<Completion>, RolloutError> {
         sampling.validate()?;
         for (index, request) in requests.iter().enumerate() {
             check(index, request, sampling, policy.model)?;
@@ -54,7 +64,7 @@ impl<B: Backend, M: CausalLm<B>> RolloutEngine<M> for EmbeddedEngine<B> {
         let mut completions = Vec::with_capacity(requests.len());
         for (slice, requests) in requests.chunks(rows).enumerate() {
             let batch = Batch::new(slice * rows, requests, sampling, &policy);
-            completions.extend(batch.run(&self.device)?);
+            completions.extend(batch.run(&self.device, finished)?);
         }
         Ok(completions)
     }

@@ -328,6 +328,31 @@ fn finished_rows_leave_the_batch() {
 }
 
 #[test]
+fn each_completion_is_told_of_once_and_when_it_ends() {
+    let model = model::<Flex>();
+    let (requests, sampling) = (crowd(), sampling());
+    let mut told: Vec<(usize, Completion)> = Vec::new();
+    let policy = PolicyRef { model: &model, version: VERSION };
+    let mut engine =
+        EmbeddedEngine::<Flex>::new(Default::default()).with_max_batch_rows(NonZeroUsize::new(16).unwrap());
+    let completions = engine
+        .generate_each(policy, &requests, &sampling, &mut |request, completion| {
+            told.push((request, completion.clone()));
+        })
+        .unwrap();
+    let lengths = |rows: &[(usize, Completion)]| -> Vec<usize> {
+        rows.iter().map(|(_, completion)| completion.policy_len()).collect()
+    };
+    let first_slice = told.iter().take_while(|(request, _)| *request < 16).count();
+    assert_eq!(first_slice, 16, "the first slice ends before the second begins");
+    assert!(lengths(&told[..16]).is_sorted(), "short completions are told of before long ones");
+    assert!(lengths(&told[..16])[0] < sampling.max_new_tokens, "some end early");
+    told.sort_by_key(|(request, _)| *request);
+    assert!(told.iter().map(|(request, _)| *request).eq(0..requests.len()));
+    assert!(told.into_iter().map(|(_, completion)| completion).eq(completions));
+}
+
+#[test]
 fn requests_that_cannot_be_served_are_named() {
     let model = model::<Flex>();
     let message = |prompt: &[TokenId], sampling: &SamplingSpec| {
