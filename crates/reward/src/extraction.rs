@@ -1,6 +1,16 @@
 //! Finding the answer in a response.
 
+mod boxes;
+mod candidates;
+mod environments;
+mod marks;
+mod plain;
+
 use serde::{Deserialize, Serialize};
+
+use boxes::last_box;
+pub(crate) use candidates::{Candidate, Reading, candidates, is_wordless};
+use marks::{answer_marks, hash_marks, last_marked};
 
 /// Where an answer may stand in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,6 +24,18 @@ pub enum ExtractionMethod {
     Hashes,
     /// After `Answer:` in any case, up to the end of the line: the last such mark with something behind it.
     AnswerLine,
+    /// Between "final answer is" and "I hope", as in "The final answer is $5$. I hope it is correct.": the last such.
+    ClosingStatement,
+    /// After "final answer … is", in any case: formulas or a number that follow at once.
+    FinalAnswer,
+    /// After the word "answer", in any case: formulas that begin within 60 bytes, or else a number or a word.
+    AnswerWord,
+    /// The whole response, if it is one line of mathematics without prose.
+    Whole,
+    /// In `$…$`, `$$…$$`, `\(…\)` or `\[…\]`: the last formula, with those that a comma, "and" or "or" joins to it.
+    Latex,
+    /// A number, or arithmetic with numbers, in plain text: the last one.
+    Expression,
 }
 
 /// How answers are extracted.
@@ -58,133 +80,27 @@ pub struct Extracted<'a> {
 /// assert_eq!(extract_answer("I do not know.", &spec), None);
 /// ```
 pub fn extract_answer<'a>(response: &'a str, spec: &ExtractionSpec) -> Option<Extracted<'a>> {
-    let said = match response.rfind(END_OF_THOUGHT) {
-        Some(at) => &response[at + END_OF_THOUGHT.len()..],
-        None => response,
-    };
+    let said = said(response);
     spec.order.iter().find_map(|&method| {
         let text = match method {
             ExtractionMethod::Boxed => last_box(said),
             ExtractionMethod::Hashes => last_marked(said, hash_marks),
             ExtractionMethod::AnswerLine => last_marked(said, answer_marks),
+            other => candidates(said, other).into_iter().next().map(|candidate| candidate.span),
         };
         text.map(|text| Extracted { text, method })
     })
 }
 
+/// What follows the thought.
+pub(crate) fn said(response: &str) -> &str {
+    match response.rfind(END_OF_THOUGHT) {
+        Some(at) => &response[at + END_OF_THOUGHT.len()..],
+        None => response,
+    }
+}
+
 const END_OF_THOUGHT: &str = "</think>";
-
-/// Content of the closed, non-empty box that opens last.
-fn last_box(text: &str) -> Option<&str> {
-    let bytes = text.as_bytes();
-    let mut open: Vec<Brace> = Vec::new();
-    let mut last: Option<(usize, usize)> = None;
-    let mut at = 0;
-    while at < bytes.len() {
-        if let Some(length) = box_opening(&text[at..]) {
-            at += length;
-            open.push(Brace::Box(at));
-            continue;
-        }
-        match bytes[at] {
-            b'\\' => at += escape_length(&text[at..]),
-            b'{' => {
-                open.push(Brace::Plain);
-                at += 1;
-            }
-            b'}' => {
-                if let Some(Brace::Box(start)) = open.pop() {
-                    let is_later = last.is_none_or(|(found, _)| start > found);
-                    if is_later && !text[start..at].trim().is_empty() {
-                        last = Some((start, at));
-                    }
-                }
-                at += 1;
-            }
-            _ => at += next_char(text, at),
-        }
-    }
-    last.map(|(start, end)| text[start..end].trim())
-}
-
-/// An open brace.
-enum Brace {
-    /// Of a box whose content starts here.
-    Box(usize),
-    /// Any other.
-    Plain,
-}
-
-/// Length of the command and brace that open a box, if `text` starts with one.
-fn box_opening(text: &str) -> Option<usize> {
-    let name = [r"\boxed", r"\fbox"].into_iter().find(|name| text.starts_with(name))?;
-    let argument = text[name.len()..].trim_start_matches(' ');
-    argument.starts_with('{').then(|| text.len() - argument.len() + 1)
-}
-
-/// Length of what a backslash starts: an escaped brace or backslash is skipped with it, unless the second
-/// backslash opens a box.
-fn escape_length(text: &str) -> usize {
-    match text.as_bytes().get(1) {
-        Some(b'{' | b'}') => 2,
-        Some(b'\\') if box_opening(&text[1..]).is_none() => 2,
-        _ => 1,
-    }
-}
-
-fn next_char(text: &str, at: usize) -> usize {
-    text[at..].chars().next().map_or(1, char::len_utf8)
-}
-
-/// What follows the last mark that has something behind it on its line. `marks` lists where the marks of a
-/// line end.
-fn last_marked(text: &str, marks: fn(&str) -> Vec<usize>) -> Option<&str> {
-    text.lines().rev().find_map(|line| {
-        marks(line).into_iter().rev().find_map(|end| {
-            let stated = bare(&line[end..]);
-            let stated = last_box(stated).unwrap_or(stated);
-            (!stated.is_empty()).then_some(stated)
-        })
-    })
-}
-
-/// `text` without white space and emphasis around it and without full stops behind it.
-fn bare(text: &str) -> &str {
-    let ornament = |c: char| c.is_whitespace() || c == '*';
-    text.trim_start_matches(ornament).trim_end_matches(|c| ornament(c) || c == '.')
-}
-
-/// Ends of the runs of exactly four `#`.
-fn hash_marks(line: &str) -> Vec<usize> {
-    let bytes = line.as_bytes();
-    let is_hash = |at: usize| bytes.get(at) == Some(&b'#');
-    (0..bytes.len())
-        .filter(|&at| is_hash(at) && (at == 0 || !is_hash(at - 1)))
-        .filter(|&at| (at..at + 4).all(is_hash) && !is_hash(at + 4))
-        .map(|at| at + 4)
-        .collect()
-}
-
-/// Ends of the occurrences of the word `answer` with a colon; emphasis may stand between the two.
-fn answer_marks(line: &str) -> Vec<usize> {
-    const WORD: &[u8] = b"answer";
-    let bytes = line.as_bytes();
-    let mut ends = Vec::new();
-    for (at, window) in bytes.windows(WORD.len()).enumerate() {
-        let inside_a_word = at > 0 && bytes[at - 1].is_ascii_alphanumeric();
-        if inside_a_word || !window.eq_ignore_ascii_case(WORD) {
-            continue;
-        }
-        let mut end = at + WORD.len();
-        while matches!(bytes.get(end), Some(b' ' | b'\t' | b'*')) {
-            end += 1;
-        }
-        if bytes.get(end) == Some(&b':') {
-            ends.push(end + 1);
-        }
-    }
-    ends
-}
 
 #[cfg(test)]
 mod tests {
