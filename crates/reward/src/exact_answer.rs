@@ -1,10 +1,11 @@
 //! The verifier of exact answers.
 
-use firebrick_core::{FinishReason, RewardVerifier, Sample, UnscoredReason, Verdict, VerifyError};
+use firebrick_core::{FinishReason, Prompt, RewardVerifier, Sample, UnscoredReason, Verdict, VerifyError};
 use serde::{Deserialize, Serialize};
 
 use crate::answer::Answer;
-use crate::extraction::{ExtractionMethod, ExtractionSpec, extract_answer};
+use crate::config::{RewardConfigError, check_methods, check_rewards};
+use crate::extraction::{ExtractionSpec, extract_answer};
 use crate::rational::MAX_NUMBER_BYTES;
 
 /// Settings of [`ExactAnswer`].
@@ -31,56 +32,11 @@ impl ExactAnswerConfig {
     /// # Errors
     /// When a reward is not finite, a right answer does not earn more than a wrong one, or the extraction
     /// order is empty or names a method twice.
-    pub fn build(self) -> Result<ExactAnswer, ExactAnswerError> {
-        let rewards = [("correct_reward", self.correct_reward), ("wrong_reward", self.wrong_reward)];
-        if let Some((key, value)) = rewards.into_iter().find(|(_, value)| !value.is_finite()) {
-            return Err(ExactAnswerError::NotFinite { key, value });
-        }
-        if self.correct_reward <= self.wrong_reward {
-            let (correct, wrong) = (self.correct_reward, self.wrong_reward);
-            return Err(ExactAnswerError::NoIncentive { correct, wrong });
-        }
-        let order = &self.extraction.order;
-        if order.is_empty() {
-            return Err(ExactAnswerError::NoMethod);
-        }
-        let repeated = order.iter().enumerate().find(|(index, method)| order[..*index].contains(method));
-        if let Some((_, &method)) = repeated {
-            return Err(ExactAnswerError::RepeatedMethod { method });
-        }
+    pub fn build(self) -> Result<ExactAnswer, RewardConfigError> {
+        check_rewards(self.correct_reward, self.wrong_reward)?;
+        check_methods("extraction.order", &self.extraction.order)?;
         Ok(ExactAnswer { config: self })
     }
-}
-
-/// Settings that cannot be used.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExactAnswerError {
-    /// A reward is NaN or infinite.
-    #[error("{key} = {value}: a reward must be finite")]
-    NotFinite {
-        /// Name of the field.
-        key: &'static str,
-        /// Its value.
-        value: f64,
-    },
-    /// A right answer earns no more than a wrong one.
-    #[error("correct_reward = {correct} must be above wrong_reward = {wrong}")]
-    NoIncentive {
-        /// Reward of a right answer.
-        correct: f64,
-        /// Reward of a wrong answer.
-        wrong: f64,
-    },
-    /// No extraction method is given.
-    #[error("extraction.order is empty: name at least one of boxed, hashes, answer_line")]
-    NoMethod,
-    /// An extraction method is given twice.
-    #[error("extraction.order names {method:?} twice: remove one")]
-    RepeatedMethod {
-        /// The method.
-        method: ExtractionMethod,
-    },
 }
 
 /// Rewards a response whose answer equals the reference exactly: as rational numbers, or else as text
@@ -149,6 +105,10 @@ impl RewardVerifier for ExactAnswer {
         Ok(Verdict::graded(reward, Some(extracted.text.to_owned()), comparison.rule.name()))
     }
 
+    fn check_reference(&self, prompt: &Prompt) -> Result<(), UnscoredReason> {
+        self.reference(&prompt.answer).map(drop)
+    }
+
     fn name(&self) -> &str {
         "exact_answer"
     }
@@ -160,6 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::extraction::ExtractionMethod;
 
     fn verdict(response: &str, reference: &str) -> Verdict {
         let prompt = Prompt::new("p", "?", reference);
@@ -220,6 +181,8 @@ mod tests {
                     panic!("{reference:?}: {verdict:?}");
                 };
                 assert!(message.starts_with("the reference answer "), "{message}");
+                let refused = ExactAnswer::default().check_reference(&Prompt::new("p", "?", reference));
+                assert_eq!(Verdict::Unscored(refused.unwrap_err()), verdict);
             }
         }
     }
@@ -257,7 +220,10 @@ mod tests {
         };
         assert_eq!(error(|c| c.wrong_reward = f64::NAN), "wrong_reward = NaN: a reward must be finite");
         assert_eq!(error(|c| c.wrong_reward = 1.0), "correct_reward = 1 must be above wrong_reward = 1");
-        assert!(error(|c| c.extraction.order.clear()).starts_with("extraction.order is empty"));
+        assert_eq!(
+            error(|c| c.extraction.order.clear()),
+            "extraction.order = []: allowed is at least one method, such as boxed"
+        );
         assert_eq!(
             error(|c| c.extraction.order = vec![ExtractionMethod::Boxed; 2]),
             "extraction.order names Boxed twice: remove one"

@@ -1,6 +1,8 @@
 //! A soft punishment of responses that come close to the length limit.
 
-use firebrick_core::{RewardVerifier, Sample, Score, Verdict, VerifyError};
+use firebrick_core::{Prompt, RewardVerifier, Sample, UnscoredReason, Verdict, VerifyError};
+
+use crate::shape::shifted;
 
 /// What is added to the reward of a response of `len` tokens: nothing up to `max_len − buffer`, falling linearly to −1 at
 /// `max_len`, −1 beyond.
@@ -25,8 +27,8 @@ pub fn overlong_penalty(len: usize, max_len: usize, buffer: usize) -> f64 {
     }
 }
 
-/// A verifier whose scores are lowered by `weight` times the [`overlong_penalty`] of the response. Unscored responses stay
-/// unscored.
+/// A verifier whose scores are lowered by `weight` times the [`overlong_penalty`] of the response. What was added is
+/// the component `overlong` of the score, 0 or below. Unscored responses stay unscored.
 #[derive(Debug, Clone)]
 pub struct OverlongPenalty<V> {
     /// The verifier.
@@ -42,12 +44,11 @@ pub struct OverlongPenalty<V> {
 impl<V: RewardVerifier> RewardVerifier for OverlongPenalty<V> {
     fn verify(&self, sample: &Sample<'_>) -> Result<Verdict, VerifyError> {
         let penalty = self.weight * overlong_penalty(sample.tokens.len(), self.max_len, self.buffer);
-        Ok(match self.inner.verify(sample)? {
-            Verdict::Scored(Score { reward, extracted, rule, .. }) => {
-                Verdict::graded(reward + penalty, extracted, rule)
-            }
-            unscored => unscored,
-        })
+        Ok(shifted(self.inner.verify(sample)?, "overlong", penalty))
+    }
+
+    fn check_reference(&self, prompt: &Prompt) -> Result<(), UnscoredReason> {
+        self.inner.check_reference(prompt)
     }
 
     fn name(&self) -> &str {
@@ -57,7 +58,7 @@ impl<V: RewardVerifier> RewardVerifier for OverlongPenalty<V> {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::{FinishReason, Prompt};
+    use firebrick_core::FinishReason;
 
     use super::*;
 
@@ -95,7 +96,9 @@ mod tests {
         let lowered = |reward| {
             OverlongPenalty { inner: Fixed(reward), max_len: 10, buffer: 4, weight: 2.0 }.verify(&sample)
         };
-        assert_eq!(lowered(Some(1.0)).unwrap().reward(), Some(-0.5)); // 1 − 2 · 3/4
+        let Ok(Verdict::Scored(score)) = lowered(Some(1.0)) else { panic!() };
+        assert_eq!(score.reward, -0.5); // 1 − 2 · 3/4
+        assert_eq!(score.component("overlong"), Some(-1.5));
         assert!(lowered(None).is_err());
     }
 }
