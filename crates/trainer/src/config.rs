@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use firebrick_core::Tokenizer;
+use firebrick_core::{RewardVerifier, Tokenizer};
 use firebrick_models::{CharTokenizer, DecoderConfig, ModelError};
 use firebrick_objectives::{ConfigError, ObjectiveConfig};
-use firebrick_reward::{ExactAnswer, ExactAnswerConfig, ExactAnswerError};
+use firebrick_reward::{GraderError, GraderSettings, RewardConfig, RewardConfigError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -35,6 +35,9 @@ pub struct RunConfig {
     /// The verifier.
     #[serde(default)]
     pub reward: RewardConfig,
+    /// How completions are verified: threads, deadlines, and how many faults of the verifier stop the run.
+    #[serde(default)]
+    pub verification: GraderSettings,
     /// Evaluation before and after.
     pub evaluation: EvaluationSettings,
     /// When checkpoints are written and which are kept.
@@ -83,21 +86,6 @@ pub struct TokenizerSection {
     pub alphabet: String,
 }
 
-/// The verifier of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum RewardConfig {
-    /// Exact rational equality of the extracted answer.
-    ExactAnswer(ExactAnswerConfig),
-}
-
-impl Default for RewardConfig {
-    fn default() -> Self {
-        Self::ExactAnswer(ExactAnswerConfig::default())
-    }
-}
-
 /// Control arms: the same run, trained on rewards that mean nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +130,7 @@ impl RunConfig {
         self.objective.validate().map_err(|error| error.within("objective"))?;
         self.model.validate()?;
         self.verifier()?;
+        self.verification.validate()?;
         let tokens = CharTokenizer::new(&self.tokenizer.alphabet)?.vocab_size();
         if self.model.vocab_size < tokens {
             return Err(RunConfigError::Combination {
@@ -173,10 +162,8 @@ impl RunConfig {
         Ok(())
     }
 
-    pub(crate) fn verifier(&self) -> Result<ExactAnswer, ExactAnswerError> {
-        match &self.reward {
-            RewardConfig::ExactAnswer(config) => config.clone().build(),
-        }
+    pub(crate) fn verifier(&self) -> Result<Box<dyn RewardVerifier>, RunConfigError> {
+        Ok(self.reward.build().map_err(|error| error.within("reward"))?)
     }
 }
 
@@ -251,9 +238,12 @@ pub enum RunConfigError {
     /// The tokenizer cannot be built.
     #[error("tokenizer.alphabet: {0}")]
     Tokenizer(#[from] firebrick_core::TokenizerError),
-    /// `[reward]` is out of range.
-    #[error("reward.{0}")]
-    Reward(#[from] ExactAnswerError),
+    /// `[reward]` cannot be used: a value is out of range, or the machine lacks what the verifier needs.
+    #[error(transparent)]
+    Reward(#[from] RewardConfigError),
+    /// `[verification]` is out of range.
+    #[error("verification.{0}")]
+    Verification(#[from] GraderError),
     /// Sections contradict each other.
     #[error("{problem}; {fix}")]
     Combination {
@@ -278,7 +268,8 @@ impl RunConfigError {
             ) => Some(key.clone()),
             Self::Model(ModelError::Config { key, .. }) => Some(format!("model.{key}")),
             Self::Tokenizer(_) => Some("tokenizer.alphabet".into()),
-            Self::Reward(ExactAnswerError::NotFinite { key, .. }) => Some(format!("reward.{key}")),
+            Self::Reward(error) => Some(error.key().to_owned()),
+            Self::Verification(GraderError::OutOfRange { key, .. }) => Some(format!("verification.{key}")),
             _ => None,
         }
     }

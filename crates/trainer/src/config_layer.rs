@@ -95,6 +95,13 @@ impl Merged {
         )
     }
 
+    /// Leaves out everything but the value of `key`.
+    pub(crate) fn keep(&mut self, key: &str) {
+        if let ValueKind::Table(table) = &mut self.0.kind {
+            table.retain(|other, _| other == key);
+        }
+    }
+
     /// The merged table.
     pub(crate) fn table(&self) -> Table {
         match into_toml(&self.0) {

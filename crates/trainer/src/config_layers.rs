@@ -1,12 +1,13 @@
 //! A run config from layers: files, environment, single keys.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use firebrick_objectives::ObjectiveConfig;
-use serde::{Deserialize, de::DeserializeOwned};
+use firebrick_reward::RewardConfig;
+use serde::de::DeserializeOwned;
 
 use crate::{
-    RunConfig, RunConfigError,
+    KeyError, RunConfig, RunConfigError,
     config_layer::{Layer, Merged},
     read_table::read_table,
 };
@@ -110,7 +111,7 @@ impl ConfigLayers {
     /// # Errors
     /// Names the layer that cannot be read or that has a key or value which cannot be used, with the key.
     pub fn load(&self) -> Result<RunConfig, RunConfigError> {
-        self.load_as(RunConfig::validate)
+        Self::load_merged(&Merged::of(self.read()?), RunConfig::validate)
     }
 
     /// Merges the layers and reads nothing but their `objective`.
@@ -118,21 +119,41 @@ impl ConfigLayers {
     /// # Errors
     /// As [`Self::load`].
     pub fn load_objective(&self) -> Result<ObjectiveConfig, RunConfigError> {
-        #[derive(Deserialize)]
-        struct Only {
-            objective: ObjectiveConfig,
-        }
-        let only: Only = self.load_as(|only: &Only| {
-            Ok(only.objective.validate().map_err(|error| error.within("objective"))?)
-        })?;
-        Ok(only.objective)
+        self.load_table("objective", |objective: &ObjectiveConfig| {
+            Ok(objective.validate().map_err(|error| error.within("objective"))?)
+        })
     }
 
-    fn load_as<T: DeserializeOwned>(
+    /// Merges the layers and reads nothing but their `reward`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_reward(&self) -> Result<RewardConfig, RunConfigError> {
+        self.load_table("reward", |reward: &RewardConfig| {
+            Ok(reward.build().map(drop).map_err(|error| error.within("reward"))?)
+        })
+    }
+
+    /// Merges the layers and reads nothing but their table `key`, then has it checked by `validate`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_table<T: DeserializeOwned>(
         &self,
+        key: &str,
         validate: impl Fn(&T) -> Result<(), RunConfigError>,
     ) -> Result<T, RunConfigError> {
-        let merged = Merged::of(self.read()?);
+        let mut merged = Merged::of(self.read()?);
+        merged.keep(key);
+        let mut only =
+            Self::load_merged(&merged, |only: &BTreeMap<String, T>| only.get(key).map_or(Ok(()), &validate))?;
+        only.remove(key).ok_or_else(|| KeyError::Missing { key: key.to_owned() }.into())
+    }
+
+    fn load_merged<T: DeserializeOwned>(
+        merged: &Merged,
+        validate: impl Fn(&T) -> Result<(), RunConfigError>,
+    ) -> Result<T, RunConfigError> {
         // Read from TOML again: `config` itself would turn 2.7 into 3 and "yes" into 1.
         let config: Result<T, _> = read_table(&merged.table()).map_err(RunConfigError::from);
         config.and_then(|config| validate(&config).map(|()| config)).map_err(|problem| {
@@ -277,7 +298,7 @@ mod tests {
         );
         assert_eq!(
             refused(base().text("overlay", "[trian]\nsteps = 5")),
-            "overlay: unknown key trian; did you mean train? known are run, data, tokenizer, model, warm_start, train, objective, reward, evaluation, checkpoints, control"
+            "overlay: unknown key trian; did you mean train? known are run, data, tokenizer, model, warm_start, train, objective, reward, verification, evaluation, checkpoints, control"
         );
         assert_eq!(
             refused(base().set("objective.schedule.eps_maxx=0.3").set("objective.gate.dual_clip=3.0"))

@@ -62,6 +62,39 @@ pub fn read_worked_solutions(path: &Path) -> Result<Vec<WorkedSolution>, DataErr
     })
 }
 
+/// A problem with a completion to grade, or none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompletionRow {
+    /// The problem; its messages are empty where the row has no `prompt`.
+    pub prompt: Prompt,
+    /// The completion.
+    pub completion: Option<String>,
+}
+
+/// Reads completions to grade, one JSON object a line: the reference as in [`read_prompts`] or in `gold`, and the completion in
+/// `completion` or `pred`, which may be left out. Ids may repeat, since a problem may have many completions.
+///
+/// # Errors
+/// Names the file and the line of a row that cannot be read.
+pub fn read_completions(path: &Path) -> Result<Vec<CompletionRow>, DataError> {
+    read_rows(path, |line, mut row| {
+        let mut either = |first: &str, second: &str| match (row.remove(first), row.remove(second)) {
+            (Some(_), Some(_)) => Err(format!("the row has `{first}` and `{second}`: keep one")),
+            (one, other) => Ok(one.or(other)),
+        };
+        let completion = match either("completion", "pred")? {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => Some(text),
+            other => return Err(format!("the completion must be text, found {}", kind(other.as_ref()))),
+        };
+        if let Some(answer) = either("answer", "gold")? {
+            row.insert("answer".to_owned(), answer);
+        }
+        row.entry("prompt").or_insert_with(|| Value::String(String::new()));
+        Ok(CompletionRow { prompt: prompt_of(row, &default_id(path, line))?, completion })
+    })
+}
+
 fn read_rows<T>(
     path: &Path,
     mut parse: impl FnMut(usize, Map<String, Value>) -> Result<T, String>,
@@ -243,6 +276,29 @@ mod tests {
         let rows = read_worked_solutions(file.path()).unwrap();
         assert_eq!((rows[0].messages[0].content.as_str(), rows[0].response.as_str()), ("1+1=", "2"));
         assert_eq!((rows[1].messages[0].content.as_str(), rows[1].response.as_str()), ("2+2=", "4"));
+    }
+
+    #[test]
+    fn completions_come_with_a_reference_under_either_name_and_may_be_missing() {
+        let lines = concat!(
+            r#"{"gold":"$2$","pred":"it is 2","id":"a","config":{"precision":2}}"#,
+            "\n",
+            r#"{"answer":"4","completion":"4","id":"a","prompt":"2+2=","data_source":"sums"}"#,
+            "\n",
+            r#"{"reward_model":{"ground_truth":"5"}}"#,
+        );
+        let rows = read_completions(file(lines).path()).unwrap();
+        assert_eq!((rows[0].prompt.answer.as_str(), rows[0].completion.as_deref()), ("$2$", Some("it is 2")));
+        assert_eq!(
+            (rows[0].prompt.id.as_str(), &rows[0].prompt.extra["config"]["precision"]),
+            ("a", &2.into())
+        );
+        assert_eq!((rows[1].prompt.answer.as_str(), rows[1].prompt.data_source.as_str()), ("4", "sums"));
+        assert_eq!((rows[2].prompt.answer.as_str(), rows[2].completion.as_deref()), ("5", None));
+        let error = |row: &str| read_completions(file(row).path()).unwrap_err().to_string();
+        assert!(error(r#"{"gold":"1","answer":"1","pred":"1"}"#).contains("`answer` and `gold`"));
+        assert!(error(r#"{"gold":"1","pred":1}"#).contains("must be text, found a number"));
+        assert!(error(r#"{"pred":"1"}"#).contains("no reference answer"));
     }
 
     #[test]

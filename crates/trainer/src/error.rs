@@ -3,6 +3,7 @@
 use firebrick_core::{
     AdvantageError, CompletionError, ResponseError, RolloutError, StateError, TokenizerError,
 };
+use firebrick_reward::GraderError;
 
 use crate::{DumpError, RunDirectoryError};
 
@@ -21,6 +22,9 @@ pub enum TrainerError {
         /// Completions returned.
         returned: usize,
     },
+    /// Completions cannot be verified, or too many met a fault of the verifier.
+    #[error(transparent)]
+    Verification(#[from] GraderError),
     /// Completions do not form groups.
     #[error(transparent)]
     Completion(#[from] CompletionError),

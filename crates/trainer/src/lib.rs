@@ -46,11 +46,11 @@ mod trainer;
 mod warm_start;
 
 pub use checkpoint::{BestBy, Better, CheckpointError, CheckpointSettings};
-pub use config::{
-    Control, DataSection, RewardConfig, RunConfig, RunConfigError, RunSection, TokenizerSection,
-};
+pub use config::{Control, DataSection, RunConfig, RunConfigError, RunSection, TokenizerSection};
 pub use config_layers::ConfigLayers;
-pub use data::{DataError, WorkedSolution, read_prompts, read_worked_solutions};
+pub use data::{
+    CompletionRow, DataError, WorkedSolution, read_completions, read_prompts, read_worked_solutions,
+};
 pub use dump::DumpError;
 pub use dynamic_sampling::{DynamicSampling, WhenExhausted};
 pub use error::TrainerError;

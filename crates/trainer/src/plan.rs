@@ -1,11 +1,14 @@
 //! What a run is composed of, checked before a weight exists.
 
+use std::sync::Arc;
+
 use burn::tensor::backend::AutodiffBackend;
 use firebrick_core::{
     AdvantageEstimator, Anchor, EntropyMode, Objective, Requirements, ResponseContext, RewardVerifier,
     RootSeed, SamplingError, SamplingSpec, StateError, Stateful,
 };
 use firebrick_objectives::{Aggregation, KlTerm, Recipe, ValueLoss};
+use firebrick_reward::GraderSettings;
 use serde::{Deserialize, Serialize};
 
 use crate::{DynamicSampling, OptimizerSettings, TensorObjective, dump::Parts};
@@ -178,8 +181,9 @@ pub struct Plan<B: AutodiffBackend> {
     pub(crate) guided_prompts: bool,
     pub(crate) reward_kl: Option<KlTerm>,
     pub(crate) value_loss: Option<ValueLoss>,
-    pub(crate) verifier: Box<dyn RewardVerifier>,
-    pub(crate) control: Option<Box<dyn RewardVerifier>>,
+    pub(crate) verifier: Arc<dyn RewardVerifier>,
+    pub(crate) control: Option<Arc<dyn RewardVerifier>>,
+    pub(crate) verification: GraderSettings,
     pub(crate) requirements: Requirements,
 }
 
@@ -214,8 +218,9 @@ impl<B: AutodiffBackend> Plan<B> {
             guided_prompts,
             reward_kl,
             value_loss,
-            verifier: Box::new(verifier),
+            verifier: Arc::new(verifier),
             control: None,
+            verification: GraderSettings::default(),
             requirements,
         }
         .checked()
@@ -243,8 +248,9 @@ impl<B: AutodiffBackend> Plan<B> {
             guided_prompts: false,
             reward_kl: None,
             value_loss: None,
-            verifier: Box::new(verifier),
+            verifier: Arc::new(verifier),
             control: None,
+            verification: GraderSettings::default(),
         }
         .checked()
     }
@@ -324,7 +330,14 @@ impl<B: AutodiffBackend> Plan<B> {
     /// control arm (random rewards) is run on otherwise the same plan.
     #[must_use]
     pub fn with_control_rewards(mut self, control: impl RewardVerifier + 'static) -> Self {
-        self.control = Some(Box::new(control));
+        self.control = Some(Arc::new(control));
+        self
+    }
+
+    /// Sets on how many threads completions are verified, how long one may take, and how many faults of the verifier end the run.
+    #[must_use]
+    pub fn with_verification(mut self, settings: GraderSettings) -> Self {
+        self.verification = settings;
         self
     }
 

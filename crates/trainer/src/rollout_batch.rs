@@ -1,15 +1,12 @@
 //! From problems to verified groups.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use firebrick_core::{
-    Completion, FinishReason, GenerationRequest, Group, Message, Metrics, PolicyRef, Prompt, RewardVerifier,
-    RolloutEngine, Sample, SamplingSpec, TokenId, Tokenizer, UnscoredReason, Verdict,
+    Completion, FinishReason, GenerationRequest, Group, Message, Metrics, PolicyRef, Prompt, RolloutEngine,
+    SamplingSpec, TokenId, Tokenizer, Verdict,
 };
+use firebrick_reward::{Grader, OwnedSample};
 
 use crate::{Timings, TrainerError};
 
@@ -19,7 +16,7 @@ pub(crate) struct Sampler<'a, M> {
     pub(crate) policy: PolicyRef<'a, M>,
     pub(crate) sampling: &'a SamplingSpec,
     pub(crate) tokenizer: &'a dyn Tokenizer,
-    pub(crate) verifier: &'a dyn RewardVerifier,
+    pub(crate) grader: &'a Grader,
     /// Prompts are cut to their last tokens where they have more.
     pub(crate) max_prompt_tokens: Option<usize>,
     /// Whether the policy is shown each prompt's guidance.
@@ -29,7 +26,7 @@ pub(crate) struct Sampler<'a, M> {
 }
 
 impl<M> Sampler<'_, M> {
-    /// Samples `samples` completions of each prompt and verifies them.
+    /// Samples `samples` completions of each prompt and verifies each as soon as it has ended.
     ///
     /// `seed_of(prompt index, sample index)` seeds each completion's own random stream.
     pub(crate) fn groups(
@@ -48,30 +45,51 @@ impl<M> Sampler<'_, M> {
                 requests.push(GenerationRequest { prompt: tokens.clone(), seed });
             }
         }
+        let shared: Vec<Arc<Prompt>> = prompts.iter().map(|prompt| Arc::new((*prompt).clone())).collect();
         let clock = Instant::now();
+        let mut batch = self.grader.batch();
+        // `order[n]` is the request of the n-th completion that ended
+        let (mut order, mut refused) = (Vec::with_capacity(requests.len()), None);
         let completions = {
             let _span = tracing::info_span!("rollout", completions = requests.len()).entered();
-            self.engine.generate(self.policy, &requests, self.sampling)?
+            let mut finished = |request: usize, completion: &Completion| {
+                order.push(request);
+                let sample = owned_sample(self.tokenizer, &shared[request / samples], completion);
+                refused = refused.take().or_else(|| batch.submit(sample).err());
+            };
+            self.engine.generate_each(self.policy, &requests, self.sampling, &mut finished)?
         };
-        if completions.len() != requests.len() {
+        if let Some(error) = refused {
+            return Err(error.into());
+        }
+        if completions.len() != requests.len() || order.len() != requests.len() {
             return Err(TrainerError::EngineMismatch { asked: requests.len(), returned: completions.len() });
         }
         self.timings.generate += clock.elapsed().as_secs_f64();
         let clock = Instant::now();
-        let _span = tracing::info_span!("verify").entered();
-        let mut completions = completions.into_iter();
-        let groups = prompts
+        let verdicts = {
+            let _span = tracing::info_span!("verify").entered();
+            let mut verdicts: Vec<(usize, Verdict)> = order.into_iter().zip(batch.collect()?).collect();
+            verdicts.sort_unstable_by_key(|(request, _)| *request);
+            verdicts
+        };
+        self.timings.verify += clock.elapsed().as_secs_f64();
+        let mut rows = completions.into_iter().zip(verdicts.into_iter().map(|(_, verdict)| verdict));
+        prompts
             .iter()
             .map(|prompt| {
-                let rows: Vec<Completion> = completions.by_ref().take(samples).collect();
-                let verdicts =
-                    rows.iter().map(|row| verify(self.verifier, self.tokenizer, prompt, row)).collect();
-                Ok(Group::new((*prompt).clone(), rows, verdicts)?)
+                let (completions, verdicts) = rows.by_ref().take(samples).unzip();
+                Ok(Group::new((*prompt).clone(), completions, verdicts)?)
             })
-            .collect();
-        self.timings.verify += clock.elapsed().as_secs_f64();
-        groups
+            .collect()
     }
+}
+
+/// A completion as verifiers are shown it.
+fn owned_sample(tokenizer: &dyn Tokenizer, prompt: &Arc<Prompt>, completion: &Completion) -> OwnedSample {
+    let tokens = completion.response_tokens();
+    let finish = completion.finish_reason().unwrap_or(FinishReason::Aborted);
+    OwnedSample::new(prompt.clone(), tokenizer.decode(tokens), tokens, finish)
 }
 
 /// The tokens of a prompt's messages, cut to their last `most`.
@@ -86,29 +104,6 @@ pub(crate) fn encode(
         .map_err(|source| TrainerError::Prompt { id: prompt.id.clone(), source })?;
     let cut = most.map_or(0, |most| tokens.len().saturating_sub(most));
     Ok(tokens.split_off(cut))
-}
-
-/// The verdict on one completion. A verifier that fails or panics leaves it unscored; it is never a zero.
-fn verify(
-    verifier: &dyn RewardVerifier,
-    tokenizer: &dyn Tokenizer,
-    prompt: &Prompt,
-    completion: &Completion,
-) -> Verdict {
-    let finish = completion.finish_reason().unwrap_or(FinishReason::Aborted);
-    if finish == FinishReason::Aborted {
-        return Verdict::Unscored(UnscoredReason::Aborted);
-    }
-    let text = tokenizer.decode(completion.response_tokens());
-    let sample = Sample::new(prompt, &text, completion.response_tokens(), finish);
-    match catch_unwind(AssertUnwindSafe(|| verifier.verify(&sample))) {
-        Ok(Ok(Verdict::Scored(score))) if !score.reward.is_finite() => Verdict::Unscored(
-            UnscoredReason::VerifierError(format!("the reward is {}, which is not finite", score.reward)),
-        ),
-        Ok(Ok(verdict)) => verdict,
-        Ok(Err(error)) => Verdict::Unscored(UnscoredReason::VerifierError(error.to_string())),
-        Err(_) => Verdict::Unscored(UnscoredReason::VerifierError("the verifier panicked".into())),
-    }
 }
 
 /// Records what the groups say of rewards and lengths.
@@ -127,6 +122,9 @@ pub(crate) fn record(groups: &[Group], metrics: &mut Metrics) {
                 metrics.add_mean("reward/mean", score.reward, 1.0);
                 let failed = f64::from(u8::from(score.extracted.is_none()));
                 metrics.add_mean("reward/extraction_failed", failed, 1.0);
+                for (name, value) in &score.components {
+                    metrics.add_mean(&format!("reward/{name}/mean"), *value, 1.0);
+                }
                 1.0
             } else {
                 0.0
@@ -156,7 +154,10 @@ fn mean_group_deviation(groups: &[Group]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use firebrick_core::{Message, TokenizerError, VerifyError};
+    use firebrick_core::{
+        Message, RewardVerifier, RolloutError, Sample, TokenizerError, UnscoredReason, VerifyError,
+    };
+    use firebrick_reward::GraderSettings;
 
     use super::*;
 
@@ -181,20 +182,6 @@ mod tests {
         }
     }
 
-    #[derive(Debug)]
-    struct Moody;
-
-    impl RewardVerifier for Moody {
-        fn verify(&self, sample: &Sample<'_>) -> Result<Verdict, VerifyError> {
-            match sample.text {
-                "1" => panic!("moody"),
-                "2" => Err(VerifyError::new("down for maintenance")),
-                "3" => Ok(Verdict::scored(f64::NAN)),
-                _ => Ok(Verdict::scored(1.0)),
-            }
-        }
-    }
-
     fn completion(token: TokenId, reason: FinishReason) -> Completion {
         let mut completion = Completion::start(&[5], SamplingSpec::default(), 0);
         completion.push_policy(token, -0.1, 0);
@@ -202,22 +189,98 @@ mod tests {
         completion
     }
 
-    #[test]
-    fn a_verifier_that_panics_fails_or_returns_nan_never_scores_zero() {
-        let prompt = Prompt::new("p", "5", "5");
-        for token in [1, 2, 3] {
-            let verdict = verify(&Moody, &Digits, &prompt, &completion(token, FinishReason::Stop));
-            assert!(
-                matches!(verdict, Verdict::Unscored(UnscoredReason::VerifierError(_))),
-                "{token}: {verdict:?}"
-            );
+    /// Answers each request with its seed; the last request ends first.
+    #[derive(Debug)]
+    struct Backwards;
+
+    impl RolloutEngine<()> for Backwards {
+        fn generate(
+            &mut self,
+            _policy: PolicyRef<'_, ()>,
+            requests: &[GenerationRequest],
+            _sampling: &SamplingSpec,
+        ) -> Result<Vec<Completion>, RolloutError> {
+            let answer = |request: &GenerationRequest| {
+                completion(
+                    request.seed as TokenId,
+                    [FinishReason::Stop, FinishReason::Aborted][usize::from(request.seed == 5)],
+                )
+            };
+            Ok(requests.iter().map(answer).collect())
         }
-        let verdict = verify(&Moody, &Digits, &prompt, &completion(4, FinishReason::Aborted));
-        assert_eq!(verdict, Verdict::Unscored(UnscoredReason::Aborted));
-        assert_eq!(
-            verify(&Moody, &Digits, &prompt, &completion(4, FinishReason::Length)).reward(),
-            Some(1.0)
-        );
+
+        fn generate_each(
+            &mut self,
+            policy: PolicyRef<'_, ()>,
+            requests: &[GenerationRequest],
+            sampling: &SamplingSpec,
+            finished: &mut dyn FnMut(usize, &Completion),
+        ) -> Result<Vec<Completion>, RolloutError> {
+            let completions = self.generate(policy, requests, sampling)?;
+            completions
+                .iter()
+                .enumerate()
+                .rev()
+                .for_each(|(request, completion)| finished(request, completion));
+            Ok(completions)
+        }
+    }
+
+    /// Pays the number that the response is, and fails on 4.
+    #[derive(Debug)]
+    struct Value;
+
+    impl RewardVerifier for Value {
+        fn verify(&self, sample: &Sample<'_>) -> Result<Verdict, VerifyError> {
+            match sample.text.parse() {
+                Ok(4.0) => Err(VerifyError::new("down for maintenance")),
+                Ok(reward) => Ok(Verdict::graded(reward, Some(sample.prompt.id.clone()), "value")),
+                Err(error) => Err(VerifyError::new("no number").with_source(error)),
+            }
+        }
+    }
+
+    fn groups(max_error_share: f64) -> Result<Vec<Group>, TrainerError> {
+        let settings = GraderSettings { max_error_share, ..GraderSettings::default() };
+        let grader = Grader::new(Arc::new(Value), settings)?;
+        let prompts = [Prompt::new("a", "5", "5"), Prompt::new("b", "6", "6")];
+        Sampler {
+            engine: &mut Backwards,
+            policy: PolicyRef { model: &(), version: 0 },
+            sampling: &SamplingSpec::default(),
+            tokenizer: &Digits,
+            grader: &grader,
+            max_prompt_tokens: None,
+            guided: false,
+            timings: &mut Timings::default(),
+        }
+        .groups(&prompts.iter().collect::<Vec<_>>(), 3, |prompt, sample| 3 * prompt + sample)
+    }
+
+    #[test]
+    fn a_completion_keeps_its_verdict_in_whatever_order_completions_end() {
+        let groups = groups(0.5).unwrap();
+        assert_eq!(groups.len(), 2);
+        for (group, first) in groups.iter().zip([0u32, 3]) {
+            for (row, token) in group.rows.iter().zip(first..) {
+                assert_eq!(row.completion.response_tokens(), [token]);
+                match (&row.verdict, token) {
+                    (Verdict::Unscored(UnscoredReason::VerifierError(_)), 4)
+                    | (Verdict::Unscored(UnscoredReason::Aborted), 5) => {}
+                    (Verdict::Scored(score), _) => {
+                        assert_eq!(score.reward, f64::from(token));
+                        assert_eq!(score.extracted.as_ref(), Some(&group.prompt.id));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn faults_of_the_verifier_above_their_share_end_the_run_with_its_message() {
+        let error = groups(0.1).unwrap_err().to_string(); // one of six failed
+        assert!(error.contains("1 of 6") && error.contains("down for maintenance"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::{num::NonZeroUsize, path::Path, time::Instant};
 
 use burn::tensor::backend::AutodiffBackend;
-use firebrick_core::SeedStream;
+use firebrick_core::{Prompt, SeedStream};
 use firebrick_models::{
     CharTokenizer, Decoder, DecoderConfig, FusedOps, ModelError, load_safetensors, save_safetensors,
 };
@@ -84,8 +84,8 @@ where
 /// Names what is wrong with the config.
 pub fn plan_of<B: AutodiffBackend>(config: &RunConfig) -> Result<Plan<B>, RunError> {
     config.validate()?;
-    let verifier = config.verifier().map_err(RunConfigError::from)?;
-    let plan = Plan::new(config.train.clone(), config.objective.build(), verifier)?;
+    let plan = Plan::new(config.train.clone(), config.objective.build(), config.verifier()?)?
+        .with_verification(config.verification.clone());
     Ok(match config.control {
         Control::None => plan,
         Control::Random => plan.with_control_rewards(RandomReward::new(config.train.seed, 0.5)),
@@ -111,6 +111,7 @@ where
 {
     config.validate()?;
     let data = RunData::read(config)?;
+    check_references(config, &plan, &data)?;
     let resolved = serde_json::to_value(config).map_err(RunError::Record)?;
     let store = CheckpointStore::new(&config.run.directory, config.checkpoints.clone());
     let (directory, checkpoint) = if options.resume {
@@ -220,6 +221,34 @@ where
     let mut run = Run::new(config, &data, trainer, manifest, options);
     run.warm_start()?;
     run.finish(Vec::new())
+}
+
+/// Finds the problems that the verifier cannot grade: some are said, a file that has no other is refused.
+fn check_references<B: AutodiffBackend>(
+    config: &RunConfig,
+    plan: &Plan<B>,
+    data: &RunData,
+) -> Result<(), RunError> {
+    for (key, path, prompts) in [
+        ("data.train", &config.data.train, &data.train),
+        ("data.held_out", &config.data.held_out, &data.held_out),
+    ] {
+        let reason = |prompt: &Prompt| {
+            let reason = plan.verifier.check_reference(prompt).err()?;
+            Some(format!("{}: {reason}", prompt.id))
+        };
+        let unusable: Vec<String> = prompts.iter().filter_map(reason).collect();
+        let Some(first) = unusable.first() else { continue };
+        if unusable.len() == prompts.len() {
+            return Err(RunError::NoReference { key, path: path.clone(), first: first.clone() });
+        }
+        let (count, of) = (unusable.len(), prompts.len());
+        tracing::warn!(
+            key, count, of, first = ?&unusable[..count.min(3)],
+            "problems whose completions cannot be graded and stay unscored"
+        );
+    }
+    Ok(())
 }
 
 fn check_steps_left(config: &RunConfig, manifest: &Manifest, is_done: bool) -> Result<(), RunError> {

@@ -92,6 +92,12 @@ impl RunData {
                 return Err(RunError::AllDropped { key, path: path.clone(), limit: prompt_limit });
             }
         }
+        let sources: Vec<&str> =
+            train.iter().chain(&held_out).map(|prompt| prompt.data_source.as_str()).collect();
+        config
+            .reward
+            .check_sources(&sources)
+            .map_err(|error| RunConfigError::from(error.within("reward")))?;
         let solutions = config.data.worked_solutions.as_deref().map(read_worked_solutions).transpose()?;
         let solutions = solutions.unwrap_or_default();
         check_solutions(&solutions, &tokenizer, config.model.max_position_embeddings)?;

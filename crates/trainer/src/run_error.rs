@@ -57,6 +57,18 @@ pub enum RunError {
         /// Most tokens of a prompt.
         limit: usize,
     },
+    /// No problem of a file can be graded.
+    #[error(
+        "{key}: no problem of {} can be graded; the first is {first}; check the reference answers, and that `reward.type` is the verifier for them", path.display()
+    )]
+    NoReference {
+        /// The config key.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The first problem with the reason.
+        first: String,
+    },
     /// A run that is to go on has no step left.
     #[error(
         "nothing is left to do: {done} steps are done and train.steps = {steps}; ask for more with --steps"

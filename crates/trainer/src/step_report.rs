@@ -41,7 +41,7 @@ pub enum StepOutcome {
 pub struct Timings {
     /// Generation.
     pub generate: f64,
-    /// Verification.
+    /// Waiting for verdicts after generation has ended; what is verified beside it costs nothing here.
     pub verify: f64,
     /// Advantages, and log-probs under the proximal and the reference policy.
     pub score: f64,

@@ -6,10 +6,11 @@ mod state;
 mod telemetry;
 mod update;
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
 use firebrick_core::{CausalLm, PolicyRef, Prompt, RolloutEngine, SamplingSpec, SeedStream, Tokenizer};
+use firebrick_reward::Grader;
 
 pub use replay::{ReplayReport, ReplayRow};
 pub(crate) use telemetry::Progress;
@@ -37,6 +38,10 @@ where
     pub(crate) tokenizer: Box<dyn Tokenizer>,
     pub(crate) engine: Box<dyn RolloutEngine<M::InnerModule>>,
     pub(crate) device: B::Device,
+    /// Verifies for evaluation, and for training unless there is a control.
+    grader: Grader,
+    /// Verifies for training in the place of `grader`.
+    control: Option<Grader>,
     sampling: SamplingSpec,
     /// Prompts are cut to their last tokens where they have more.
     max_prompt_tokens: Option<usize>,
@@ -59,7 +64,7 @@ where
     /// Joins a checked plan with a model, its tokenizer and an engine. Stop tokens that the plan leaves out are the tokenizer's.
     ///
     /// # Errors
-    /// When model and tokenizer do not fit each other.
+    /// When model and tokenizer do not fit each other, or the settings of verification cannot be used.
     pub fn new(
         plan: Plan<B>,
         model: M,
@@ -80,7 +85,10 @@ where
         if sampling.stop_tokens.is_empty() {
             sampling.stop_tokens = tokenizer.stop_tokens().to_vec();
         }
+        let grader = |verifier: &Arc<_>| Grader::new(Arc::clone(verifier), plan.verification.clone());
         Ok(Self {
+            grader: grader(&plan.verifier)?,
+            control: plan.control.as_ref().map(grader).transpose()?,
             learner: Learner::new(model, &plan.settings.optimizer),
             cursor: DataCursor::new(plan.settings.seed, SeedStream::Data),
             plan,
@@ -209,7 +217,7 @@ where
             policy: PolicyRef { model: &self.learner.model().valid(), version: self.version },
             sampling: &self.sampling,
             tokenizer: self.tokenizer.as_ref(),
-            verifier: self.plan.verifier.as_ref(),
+            grader: &self.grader,
             max_prompt_tokens: self.max_prompt_tokens,
             guided: false,
             timings: &mut Timings::default(),

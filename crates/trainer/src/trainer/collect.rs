@@ -3,7 +3,7 @@
 use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
 use firebrick_core::{
     Advantage, Advantages, Anchor, CausalLm, Group, GroupRow, LogProbs, Metrics, PolicyRef, Prompt,
-    ResponseContext, RewardBatch, RewardRow, RewardVerifier, SamplingSpec, ScoreOptions, SeedStream, TopK,
+    ResponseContext, RewardBatch, RewardRow, SamplingSpec, ScoreOptions, SeedStream, TopK,
 };
 use firebrick_objectives::off_policy_metrics;
 
@@ -91,14 +91,12 @@ where
         sampling: &'a SamplingSpec,
         timings: &'a mut Timings,
     ) -> Sampler<'a, M::InnerModule> {
-        let verifier: &dyn RewardVerifier =
-            self.plan.control.as_ref().unwrap_or(&self.plan.verifier).as_ref();
         Sampler {
             engine: self.engine.as_mut(),
             policy: PolicyRef { model, version: self.version },
             sampling,
             tokenizer: self.tokenizer.as_ref(),
-            verifier,
+            grader: self.control.as_ref().unwrap_or(&self.grader),
             max_prompt_tokens: self.max_prompt_tokens,
             guided: self.plan.guided_prompts,
             timings,

@@ -49,7 +49,7 @@ fn every_config_is_valid_and_comes_back_from_its_resolved_form() {
     }
     assert_eq!(
         files.iter().map(|path| name(path)).collect::<Vec<_>>(),
-        ["from-scratch", "math-cpu", "math-small"]
+        ["code-cpu", "from-scratch", "math-cpu", "math-small"]
     );
 }
 

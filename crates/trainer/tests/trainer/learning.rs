@@ -2,7 +2,7 @@
 
 use burn::backend::Autodiff;
 
-use firebrick_reward::RandomReward;
+use firebrick_reward::{GraderSettings, RandomReward};
 use firebrick_trainer::{
     EvaluationSettings, OptimizerSettings, Plan, RunDirectory, StepOutcome, TrainSettings, WarmStartSettings,
     WorkedSolution,
@@ -52,16 +52,20 @@ fn the_proximal_anchor_and_a_reference_term_train_too() {
 /// NaN or missing verdicts: rows without one change neither the loss of the others nor the denominator.
 #[test]
 fn unscored_rows_are_left_out_and_a_step_without_any_verdict_is_no_optimizer_step() {
-    let all_down = Echo { down: ('0'..='9').collect() };
-    let plan_of = |verifier: Echo| {
-        Plan::<Autodiff<Flex>>::new(settings(), objective(PRESETS[0]).build(), verifier).unwrap()
+    let all_down = || Echo { down: ('0'..='9').collect() };
+    let plan_of = |verifier: Echo, max_error_share: f64| {
+        Plan::<Autodiff<Flex>>::new(settings(), objective(PRESETS[0]).build(), verifier)
+            .unwrap()
+            .with_verification(GraderSettings { max_error_share, ..GraderSettings::default() })
     };
-    let mut idle = trainer(plan_of(all_down));
+    let error = trainer(plan_of(all_down(), 0.9)).step(&prompts()).unwrap_err().to_string();
+    assert!(error.contains("a share of 1.000 where max_error_share = 0.9"), "{error}");
+    let mut idle = trainer(plan_of(all_down(), 1.0));
     let report = idle.step(&prompts()).unwrap();
     assert_eq!((report.optimizer_steps, report.outcome), (0, StepOutcome::NothingToTrain));
     assert_eq!(report.metrics.get("frac_unscored"), Some(1.0));
     assert_eq!(report.metrics.get("loss"), None);
-    let mut partly = trainer(plan_of(Echo { down: vec!['1', '3', '5', '7', '9'] }));
+    let mut partly = trainer(plan_of(Echo { down: vec!['1', '3', '5', '7', '9'] }, 1.0));
     let report = partly.step(&prompts()).unwrap();
     assert_eq!(report.optimizer_steps, 1);
     let share = report.metrics.get("frac_unscored").unwrap();
