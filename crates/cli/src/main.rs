@@ -1,4 +1,4 @@
-//! The `firebrick` command: `train`, `sft`, `eval`, `generate`, `objectives`, `explain`, `bench`.
+//! The `firebrick` command: `train`, `sft`, `eval`, `generate`, `grade`, `data`, `objectives`, `explain`, `bench`.
 //!
 //! Relative paths in a config are relative to the working directory.
 
@@ -7,11 +7,13 @@ mod bench;
 mod bench_report;
 mod bench_step;
 mod bench_task;
+mod data;
 mod device;
 mod eval;
 mod explain;
 mod explain_plot;
 mod generate;
+mod grade;
 mod model_folder;
 mod objectives;
 mod replay;
@@ -43,6 +45,10 @@ enum Command {
     Eval(eval::EvalArguments),
     /// Prints completions of a prompt.
     Generate(generate::GenerateArguments),
+    /// Grades completions, or finds the reference answers that cannot be graded.
+    Grade(grade::GradeArguments),
+    /// Makes data sets of generated problems.
+    Data(data::DataArguments),
     /// Lists the published objectives with their parts.
     Objectives(objectives::ObjectivesArguments),
     /// Shows what an objective does with a response, token by token.
@@ -65,6 +71,8 @@ fn main() -> ExitCode {
         Command::Sft(arguments) => train::sft(&arguments),
         Command::Eval(arguments) => eval::eval(&arguments),
         Command::Generate(arguments) => generate::generate(&arguments),
+        Command::Grade(arguments) => grade::grade(&arguments),
+        Command::Data(arguments) => data::data(&arguments),
         Command::Objectives(arguments) => objectives::objectives(&arguments),
         Command::Explain(arguments) => explain::explain(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments, started),

@@ -14,3 +14,5 @@ mod fixture;
 mod interruption;
 #[cfg(test)]
 mod objectives;
+#[cfg(test)]
+mod rewards;
