@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use burn::backend::Autodiff;
+use firebrick_reward::{Part, WeightedSum};
 use firebrick_trainer::{DynamicSampling, Plan, TrainSettings, WhenExhausted};
 
 use crate::fixture::{Echo, Flex, objective, prompts, settings, trainer};
@@ -29,7 +30,10 @@ fn the_page_on_metrics_names_exactly_what_is_recorded() {
     let config = objective("type = \"ppo\"\nanchor = \"proximal\"");
     let dynamic_sampling = Some(DynamicSampling { max_rounds: 3, when_exhausted: WhenExhausted::Repeat });
     let settings = TrainSettings { epochs: 2, dynamic_sampling, ..settings() };
-    let plan = Plan::<Autodiff<Flex>>::new(settings, config.build(), Echo::default()).unwrap();
+    // a part of this name is recorded under the placeholder of the page
+    let part = Part::new("<part>", 1.0, Echo::default());
+    let verifier = WeightedSum::new(vec![part]).unwrap();
+    let plan = Plan::<Autodiff<Flex>>::new(settings, config.build(), verifier).unwrap();
     let report = trainer(plan).step(&prompts()).unwrap();
     let recorded: BTreeSet<String> = report.metrics.values().map(|(name, _)| name.to_owned()).collect();
     assert_eq!(recorded, documented());
