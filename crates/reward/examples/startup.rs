@@ -1,7 +1,8 @@
-//! What starting a program costs: milliseconds each, one after the other.
+//! What starting a program costs: milliseconds each, one after the other, while this process holds as many MiB of memory as the
+//! argument says (a trainer holds gigabytes, and a program must not cost more for that).
 //!
 //! ```text
-//! cargo run --release -p firebrick-reward --example startup
+//! cargo run --release -p firebrick-reward --example startup -- 2000
 //! ```
 #![expect(clippy::print_stdout, reason = "an example prints its result")]
 
@@ -12,12 +13,15 @@ use firebrick_reward::program::{BubblewrapConfig, Executor, ExecutorConfig, Exec
 const PROGRAMS: u32 = 100;
 
 fn main() -> Result<(), ExecutorError> {
+    let mib: usize = std::env::args().nth(1).map_or(0, |argument| argument.parse().expect("a number of MiB"));
+    let held = vec![1_u8; mib << 20];
     for config in [ExecutorConfig::default(), ExecutorConfig::Bubblewrap(BubblewrapConfig::default())] {
         match config.build() {
             Ok(executor) => measure(&*executor)?,
             Err(error) => println!("{error}"),
         }
     }
+    println!("with {} MiB held", held.len() >> 20);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Starting a process that gives up its rights before it becomes another program.
 #![expect(
     unsafe_code,
-    reason = "what is done between fork and exec has no safe form; each use says why it holds"
+    reason = "what a new process does before it runs its program has no safe form; each use says why it holds"
 )]
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
 
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
-    libc::{self, c_char, c_int, c_long},
+    libc::{self, c_char, c_int, c_void},
     sys::signal::SigSet,
     unistd::pipe2,
 };
@@ -33,7 +33,7 @@ pub(crate) enum Namespace {
     UserPid,
 }
 
-/// All that the child needs, laid out before the fork.
+/// All that the child needs, laid out before it exists.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) executable: CString,
@@ -53,7 +53,7 @@ pub(crate) struct Launch {
 /// Why a process did not come to run its program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchError {
-    /// Before the fork, or the fork itself.
+    /// Before the process exists.
     #[error("starting a process: {0}")]
     Start(#[from] io::Error),
     /// In the child.
@@ -76,7 +76,7 @@ impl From<nix::Error> for LaunchError {
 
 /// A thread that starts all processes.
 ///
-/// The kernel sends the parent-death signal when the *thread* that forked ends, so the thread has to outlive every process,
+/// The kernel sends the parent-death signal when the *thread* that made the process ends, so the thread has to outlive every process,
 /// which a caller's thread need not. It has all signals blocked, so that no handler of the host ever runs in a child.
 #[derive(Debug)]
 pub(crate) struct Spawner {
@@ -94,7 +94,7 @@ impl Spawner {
                 return; // every request then fails, as nobody answers
             }
             for (mut launch, status, reply) in incoming {
-                let process = fork(&mut launch, &status);
+                let process = start(&mut launch, &status);
                 // The child's ends of the pipes, without which their ends would not show.
                 drop((launch, status));
                 // A caller that no longer waits drops the answer, which kills the process.
@@ -181,7 +181,7 @@ struct Prepared<'a> {
     status: RawFd,
 }
 
-fn fork(launch: &mut Launch, status: &OwnedFd) -> io::Result<Process> {
+fn start(launch: &mut Launch, status: &OwnedFd) -> io::Result<Process> {
     let pointers = |strings: &[CString]| {
         strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect::<Vec<_>>()
     };
@@ -194,40 +194,62 @@ fn fork(launch: &mut Launch, status: &OwnedFd) -> io::Result<Process> {
         status: status.as_raw_fd(),
         launch,
     };
-    // SAFETY: the child is a copy of this one thread; `become_program` calls nothing but system calls, through wrappers that
-    // take no lock and allocate nothing, touches memory that was laid out above, and never returns.
+    // SAFETY: `become_program` calls nothing but system calls, through wrappers that take no lock and allocate nothing, and
+    // touches only memory that was laid out above.
     unsafe { clone(launch.namespace, || become_program(&mut prepared)) }
 }
 
-/// Runs `child` in a new process, which must not return from it.
+/// Bytes of stack for what a child does before its program; only touched pages cost anything.
+const CHILD_STACK: usize = 256 << 10;
+
+/// Runs `child` in a new process and waits until it has become another program or has ended.
+///
+/// The child borrows our memory meanwhile instead of getting a copy: to copy the page tables of a trainer that holds gigabytes
+/// takes longer than the program itself, and every page that is written afterwards would be copied too.
 ///
 /// # Safety
-/// Other threads may hold any lock at the moment of the fork, forever as the child sees it: it must neither allocate nor lock.
-unsafe fn clone(namespace: Namespace, child: impl FnOnce()) -> io::Result<Process> {
+/// Other threads go on, and may hold any lock: `child` must neither allocate nor lock, nor change what others read.
+unsafe fn clone<F: FnOnce()>(namespace: Namespace, child: F) -> io::Result<Process> {
+    extern "C" fn enter<F: FnOnce()>(child: *mut c_void) -> c_int {
+        // SAFETY: `clone` passes the address of its own `Option<F>`, which outlives the child's use, as it waits.
+        if let Some(child) = unsafe { (*child.cast::<Option<F>>()).take() } {
+            child();
+        }
+        127
+    }
     let flags = libc::SIGCHLD
         | libc::CLONE_PIDFD
+        | libc::CLONE_VM
+        | libc::CLONE_VFORK
         | match namespace {
             Namespace::Shared => 0,
             Namespace::Pid => libc::CLONE_NEWPID,
             Namespace::UserPid => libc::CLONE_NEWUSER | libc::CLONE_NEWPID,
         };
+    // SAFETY: asks for a flag.
+    let dumpable = unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) };
+    let mut child = Some(child);
+    let mut stack = vec![0_u128; CHILD_STACK / size_of::<u128>()];
     let mut pidfd: c_int = -1;
-    // SAFETY: without `CLONE_VM` and with no stack given this is `fork`: the child has a copy of everything. The kernel writes
-    // one integer to `pidfd`. The arguments that architectures order differently are zero.
-    let pid: c_long =
-        unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, &raw mut pidfd, 0_usize, 0_usize) };
-    match pid {
-        0 => {
-            child();
-            // SAFETY: ends the process at once.
-            unsafe { libc::_exit(127) }
-        }
-        pid if pid > 0 => {
-            // SAFETY: the kernel has made this descriptor for us, close-on-exec.
-            Ok(Process::new(unsafe { OwnedFd::from_raw_fd(pidfd) }))
-        }
-        _ => Err(io::Error::last_os_error()),
+    // SAFETY: the stack is the child's alone, aligned, and grows down from its end; it and `child` live until the call returns,
+    // which is after the child has left our memory (`CLONE_VFORK`). The kernel writes one integer to `pidfd`.
+    let pid = unsafe {
+        libc::clone(
+            enter::<F>,
+            stack.as_mut_ptr_range().end.cast(),
+            flags,
+            (&raw mut child).cast(),
+            &raw mut pidfd,
+        )
+    };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
     }
+    // While a child of another user shares our memory, the kernel lets nobody look into it, and leaves it at that.
+    // SAFETY: sets the flag to what it was.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, dumpable, 0, 0, 0) };
+    // SAFETY: the kernel has made this descriptor for us, close-on-exec.
+    Ok(Process::new(unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
 /// Whether a process can be born into the namespace and be a user there.
@@ -270,7 +292,7 @@ fn identity_maps() -> [(&'static CStr, Vec<u8>); 3] {
 }
 
 /// # Safety
-/// Makes system calls only; for the child of a fork.
+/// Makes system calls only; for the child of `clone`.
 unsafe fn write_maps(maps: &[(&'static CStr, Vec<u8>); 3]) -> bool {
     maps.iter().all(|(path, text)| {
         // SAFETY: the path ends in a zero, the text is as long as said.
@@ -286,8 +308,8 @@ unsafe fn write_maps(maps: &[(&'static CStr, Vec<u8>); 3]) -> bool {
 /// In the child: gives up rights step by step, then runs the program. Returns only to say that it failed.
 ///
 /// # Safety
-/// For the child of a fork. It calls only wrappers of single system calls, which POSIX or their source show to be safe after a
-/// fork: no allocation, no lock, no panic. Numbers of users and groups are set by `syscall`, since the C library's functions
+/// For the child of `clone`. It calls only wrappers of single system calls, which POSIX or their source show to be safe after a
+/// fork and between `vfork` and exec: no allocation, no lock, no panic, no state of the process but `errno` of the waiting thread. Numbers of users and groups are set by `syscall`, since the C library's functions
 /// would signal threads that the child does not have.
 unsafe fn become_program(prepared: &mut Prepared<'_>) {
     let launch = prepared.launch;
