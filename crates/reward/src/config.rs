@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use composed::{
     ByDataSourceConfig, FactorConfig, GatedConfig, PartConfig, ProductConfig, WeightedSumConfig,
 };
-pub use error::RewardConfigError;
+pub use error::{RewardConfigError, RewardConfigProblem};
 pub(crate) use error::{check_methods, check_rewards};
 pub use preset::SourcePreset;
 pub use shaped::{CosineLengthConfig, LengthPenaltyConfig, OverlongConfig, TruncationMaskConfig};
@@ -140,7 +140,7 @@ impl RewardConfig {
     /// Whether every one of the data sources of a data set has a verifier.
     ///
     /// # Errors
-    /// [`RewardConfigError::UnknownSources`] with those that have none, each once, for the first [`ByDataSourceConfig`] that lacks
+    /// [`RewardConfigProblem::UnknownSources`] with those that have none, each once, for the first [`ByDataSourceConfig`] that lacks
     /// some.
     pub fn check_sources(&self, sources: &[&str]) -> Result<(), RewardConfigError> {
         if let Self::ByDataSource(config) = self {
@@ -331,6 +331,8 @@ mod tests {
         assert!(config.check_sources(&["a1", "b"]).is_ok());
         let error = config.check_sources(&["a1", "a2", "b"]).unwrap_err();
         assert_eq!(error.key(), "sources.\"a*\"");
-        assert!(matches!(error, RewardConfigError::UnknownSources { sources, .. } if sources == ["a2"]));
+        assert!(
+            matches!(error.problem(), RewardConfigProblem::UnknownSources { sources, .. } if sources == &["a2"])
+        );
     }
 }

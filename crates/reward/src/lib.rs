@@ -52,8 +52,8 @@ pub use by_data_source::ByDataSource;
 pub use compose::{Gated, Part, Product, WeightedSum};
 pub use config::{
     ByDataSourceConfig, CosineLengthConfig, FactorConfig, GatedConfig, LengthPenaltyConfig, OverlongConfig,
-    PartConfig, ProductConfig, RandomConfig, RewardConfig, RewardConfigError, SourcePreset,
-    TruncationMaskConfig, WeightedSumConfig,
+    PartConfig, ProductConfig, RandomConfig, RewardConfig, RewardConfigError, RewardConfigProblem,
+    SourcePreset, TruncationMaskConfig, WeightedSumConfig,
 };
 pub use exact_answer::{ExactAnswer, ExactAnswerConfig};
 pub use extraction::{Extracted, ExtractionMethod, ExtractionSpec, extract_answer};

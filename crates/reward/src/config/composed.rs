@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use firebrick_core::RewardVerifier;
 use serde::{Deserialize, Serialize};
 
-use super::{RewardConfig, RewardConfigError, SourcePreset};
+use super::{RewardConfig, RewardConfigError, RewardConfigProblem, SourcePreset};
 use crate::by_data_source::{ByDataSource, check_keys, route};
 use crate::compose::{Gated, Part, Product, WeightedSum};
 
@@ -136,7 +136,7 @@ impl ByDataSourceConfig {
         }
         if !unknown.is_empty() {
             let known = routes.into_keys().collect();
-            return Err(RewardConfigError::UnknownSources { key: String::new(), sources: unknown, known });
+            return Err(RewardConfigProblem::UnknownSources { sources: unknown, known }.at(""));
         }
         for (key, sources) in reached {
             routes[key].check_sources(&sources).map_err(|error| error.within(&source_key(key)))?;

@@ -1,107 +1,114 @@
 //! Settings that no verifier can be built from.
 
+use std::error::Error;
+use std::fmt;
+
 use crate::extraction::ExtractionMethod;
 #[cfg(feature = "programs")]
 use crate::program::ExecutorError;
 
-/// A value that no verifier can be built from. Keys are paths from the table that was built.
+/// A value that no verifier can be built from: its key, and what is wrong with it.
+#[derive(Debug)]
+pub struct RewardConfigError {
+    key: String,
+    problem: RewardConfigProblem,
+}
+
+/// What is wrong with a value. Its text is what follows the key in that of [`RewardConfigError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RewardConfigError {
-    /// A value is out of range.
-    #[error("{key} = {value}: allowed is {allowed}")]
+pub enum RewardConfigProblem {
+    /// It is out of range.
+    #[error(" = {value}: allowed is {allowed}")]
     OutOfRange {
-        /// The key.
-        key: String,
-        /// Its value.
+        /// The value.
         value: String,
         /// What is allowed.
         allowed: &'static str,
     },
     /// A reward is NaN or infinite.
-    #[error("{key} = {value}: a reward must be finite")]
+    #[error(" = {value}: a reward must be finite")]
     NotFinite {
-        /// The key.
-        key: String,
-        /// Its value.
+        /// The reward.
         value: f64,
     },
     /// A right answer earns no more than a wrong one.
-    #[error("{key} = {correct} must be above wrong_reward = {wrong}")]
+    #[error(" = {correct} must be above wrong_reward = {wrong}")]
     NoIncentive {
-        /// The key of the reward of a right answer.
-        key: String,
-        /// Reward of a right answer.
+        /// Reward of a right answer, which is what the key names.
         correct: f64,
         /// Reward of a wrong answer.
         wrong: f64,
     },
     /// A method of extraction is given twice.
-    #[error("{key} names {method:?} twice: remove one")]
+    #[error(" names {method:?} twice: remove one")]
     RepeatedMethod {
-        /// The key.
-        key: String,
         /// The method.
         method: ExtractionMethod,
     },
-    /// Data sources have no verifier.
-    #[error("{} has no verifier for the data sources {}, and no default; known are {}",
-        if key.is_empty() { "by_data_source" } else { key }, listed(sources), listed(known))]
+    /// Data sources have no verifier in the table that the key names, which chooses by data source.
+    #[error(
+        " has no verifier for the data sources {}, and no default; known are {}",
+        listed(sources),
+        listed(known)
+    )]
     UnknownSources {
-        /// The table that chooses by data source; empty if it is the one that was asked.
-        key: String,
         /// The sources, each once, in the order of the data.
         sources: Vec<String>,
         /// The keys that are there.
         known: Vec<String>,
     },
-    /// The executor of programs cannot be built.
+    /// The executor of programs that the key names cannot be built.
     #[cfg(feature = "programs")]
-    #[error("{key}: {source}")]
+    #[error(": {source}")]
     Executor {
-        /// The table that describes it.
-        key: String,
         /// Why not.
         #[source]
         source: ExecutorError,
     },
 }
 
+impl RewardConfigProblem {
+    pub(crate) fn at(self, key: impl Into<String>) -> RewardConfigError {
+        RewardConfigError { key: key.into(), problem: self }
+    }
+}
+
 impl RewardConfigError {
     pub(crate) fn out_of_range(key: impl Into<String>, value: impl ToString, allowed: &'static str) -> Self {
-        Self::OutOfRange { key: key.into(), value: value.to_string(), allowed }
+        RewardConfigProblem::OutOfRange { value: value.to_string(), allowed }.at(key)
     }
 
     /// The same error, seen from the table that holds the failing part under `table`.
     #[must_use]
     pub fn within(mut self, table: &str) -> Self {
-        *self.key_mut() = join(table, self.key());
+        self.key = join(table, &self.key);
         self
     }
 
-    /// The key that is at fault, with the keys of the tables around it.
+    /// The key that is at fault, a path from the table that was built; empty if that is this table itself.
     pub fn key(&self) -> &str {
-        match self {
-            Self::OutOfRange { key, .. }
-            | Self::NotFinite { key, .. }
-            | Self::NoIncentive { key, .. }
-            | Self::RepeatedMethod { key, .. }
-            | Self::UnknownSources { key, .. } => key,
-            #[cfg(feature = "programs")]
-            Self::Executor { key, .. } => key,
-        }
+        &self.key
     }
 
-    fn key_mut(&mut self) -> &mut String {
-        match self {
-            Self::OutOfRange { key, .. }
-            | Self::NotFinite { key, .. }
-            | Self::NoIncentive { key, .. }
-            | Self::RepeatedMethod { key, .. }
-            | Self::UnknownSources { key, .. } => key,
-            #[cfg(feature = "programs")]
-            Self::Executor { key, .. } => key,
-        }
+    /// What is wrong with it.
+    pub fn problem(&self) -> &RewardConfigProblem {
+        &self.problem
+    }
+}
+
+impl fmt::Display for RewardConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Only a choice by data source is at fault as a whole.
+        let key = if self.key.is_empty() { "by_data_source" } else { &self.key };
+        write!(f, "{key}{}", self.problem)
+    }
+}
+
+impl Error for RewardConfigError {
+    /// The cause of the problem: the problem itself is in the text of this error.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.problem.source()
     }
 }
 
@@ -109,11 +116,11 @@ impl RewardConfigError {
 pub(crate) fn check_rewards(correct: f64, wrong: f64) -> Result<(), RewardConfigError> {
     for (key, value) in [("correct_reward", correct), ("wrong_reward", wrong)] {
         if !value.is_finite() {
-            return Err(RewardConfigError::NotFinite { key: key.to_owned(), value });
+            return Err(RewardConfigProblem::NotFinite { value }.at(key));
         }
     }
     if correct <= wrong {
-        return Err(RewardConfigError::NoIncentive { key: "correct_reward".to_owned(), correct, wrong });
+        return Err(RewardConfigProblem::NoIncentive { correct, wrong }.at("correct_reward"));
     }
     Ok(())
 }
@@ -125,7 +132,7 @@ pub(crate) fn check_methods(key: &str, order: &[ExtractionMethod]) -> Result<(),
     }
     let repeated = order.iter().enumerate().find(|(index, method)| order[..*index].contains(method));
     match repeated {
-        Some((_, &method)) => Err(RewardConfigError::RepeatedMethod { key: key.to_owned(), method }),
+        Some((_, &method)) => Err(RewardConfigProblem::RepeatedMethod { method }.at(key)),
         None => Ok(()),
     }
 }

@@ -14,7 +14,7 @@ use super::executor::{Executor, ExecutorError, Limits};
 use super::executor_config::ExecutorConfig;
 use super::stdin_tests::{StdinSettings, run_stdin_tests};
 use super::test_suite::TestSuite;
-use crate::config::{RewardConfigError, check_rewards};
+use crate::config::{RewardConfigError, RewardConfigProblem, check_rewards};
 
 /// Most tests of a program that may run at once.
 const MOST_PARALLEL: usize = 256;
@@ -122,7 +122,7 @@ impl CodeConfig {
         let executor = self
             .executor
             .build()
-            .map_err(|source| RewardConfigError::Executor { key: "executor".to_owned(), source })?;
+            .map_err(|source| RewardConfigProblem::Executor { source }.at("executor"))?;
         Ok(CodeVerifier { config: self, executor })
     }
 
