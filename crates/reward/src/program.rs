@@ -2,9 +2,9 @@
 //!
 //! # What a program can do
 //!
-//! A program is text that a policy wrote: it may do anything that earns a reward, and is taken to be hostile. [`LocalSandbox`]
-//! starts it as a Python process that gives up its rights before the first line runs; [`Bubblewrap`] does so in a file system
-//! of its own. In parentheses: what stops it.
+//! A program is text that a policy wrote: it may do anything that earns a reward, and is taken to be hostile. A [`Sandbox`]
+//! starts it as a Python process that gives up its rights before the first line runs; with bubblewrap, in a file system of its
+//! own. The table names what stops it.
 //!
 //! | A program cannot | Local sandbox | Bubblewrap |
 //! |---|---|---|
@@ -69,16 +69,12 @@ mod verifier;
 #[cfg(feature = "wasm")]
 mod wasm;
 
-#[cfg(target_os = "linux")]
-pub use bubblewrap::Bubblewrap;
 pub use code_block::{CodeBlock, extract_code};
 pub use compare::OutputComparison;
 pub use executor::{Executor, ExecutorError, Job, Limits, Outcome, ProgramExit, Session};
 pub use executor_config::{ExecutorConfig, SandboxFusionConfig, WasmConfig};
 #[cfg(target_os = "linux")]
-pub use local::LocalSandbox;
-#[cfg(target_os = "linux")]
-pub use sandbox::offers::Offers;
+pub use sandbox::{Sandbox, offers::Offers};
 pub use sandbox_config::{BubblewrapConfig, LocalSandboxConfig};
 #[cfg(feature = "remote")]
 pub use sandbox_fusion::SandboxFusion;

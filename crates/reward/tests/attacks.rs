@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use firebrick_reward::program::{Executor, Job, Limits, LocalSandbox, LocalSandboxConfig, ProgramExit};
+use firebrick_reward::program::{Executor, Job, Limits, LocalSandboxConfig, ProgramExit, Sandbox};
 use nix::libc;
 
 use crate::yard::Yard;
@@ -514,7 +514,7 @@ fn a_host_that_is_killed() {
     if std::env::var_os("FIREBRICK_KILLED_HOST").is_none() {
         return;
     }
-    let executor = LocalSandbox::new(&LocalSandboxConfig::default()).unwrap();
+    let executor = Sandbox::local(&LocalSandboxConfig::default()).unwrap();
     // The thread that starts the program ends at once; the program must not end with it.
     let program = "print('started', flush=True)\nimport time\nwhile True: time.sleep(60)";
     let job = Job::new(program).with_limits(limits(5.0, 600.0, 1));
@@ -586,7 +586,7 @@ fn processes_are_refused_where_they_cannot_be_contained() {
     let _alone = yard::alone(); // other tests count descriptors
     let mut offers = firebrick_reward::program::Offers::of_this_machine();
     offers.pid_namespace = false;
-    let local = LocalSandbox::with_offers(&LocalSandboxConfig::default(), offers).unwrap();
+    let local = Sandbox::local_with_offers(&LocalSandboxConfig::default(), offers).unwrap();
     let error = local.run(&Job::new("").with_limits(limits(5.0, 10.0, 2))).unwrap_err().to_string();
     assert!(error.contains("namespace of process numbers"), "{error}");
     assert_eq!(local.run(&Job::new("")).unwrap().exit, ProgramExit::Code(0));

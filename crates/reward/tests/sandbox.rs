@@ -3,15 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use firebrick_reward::program::{
-    Bubblewrap, BubblewrapConfig, Executor, ExecutorError, Job, Limits, LocalSandbox, LocalSandboxConfig,
-    Offers, ProgramExit,
+    BubblewrapConfig, Executor, ExecutorError, Job, Limits, LocalSandboxConfig, Offers, ProgramExit, Sandbox,
 };
 
-fn executors() -> Vec<Box<dyn Executor>> {
-    let mut executors: Vec<Box<dyn Executor>> =
-        vec![Box::new(LocalSandbox::new(&LocalSandboxConfig::default()).unwrap())];
+fn executors() -> Vec<Sandbox> {
+    let mut executors = vec![Sandbox::local(&LocalSandboxConfig::default()).unwrap()];
     if Offers::of_this_machine().check_bubblewrap().is_ok() {
-        executors.push(Box::new(Bubblewrap::new(&BubblewrapConfig::default()).unwrap()));
+        executors.push(Sandbox::bubblewrap(&BubblewrapConfig::default()).unwrap());
     }
     executors
 }
@@ -165,7 +163,7 @@ fn a_session_sees_the_end_and_the_limits() {
 fn a_session_that_is_dropped_frees_its_slot() {
     let mut config = LocalSandboxConfig::default();
     (config.slots, config.slot_wait_seconds) = (Some(1), 0.0);
-    let local = LocalSandbox::new(&config).unwrap();
+    let local = Sandbox::local(&config).unwrap();
     let session = local.open(&Job::new("while True: pass")).unwrap();
     let error = local.run(&Job::new("")).unwrap_err();
     assert!(matches!(error, ExecutorError::Failed { .. }) && error.to_string().contains("slot_wait_seconds"));
@@ -216,7 +214,7 @@ fn pairs_are_opened_together_so_that_nobody_waits_for_a_second_place() {
             slot_wait_seconds: 30.0,
             ..LocalSandboxConfig::default()
         };
-        LocalSandbox::new(&config).unwrap()
+        Sandbox::local(&config).unwrap()
     };
     let echo = Job::new("print(input(), flush=True)");
     let local = sandbox(3);
@@ -240,10 +238,10 @@ fn a_machine_without_landlock_is_used_only_if_the_config_says_so() {
     let mut offers = Offers::of_this_machine();
     offers.landlock_abi = 0;
     let mut config = LocalSandboxConfig::default();
-    let error = LocalSandbox::with_offers(&config, offers.clone()).unwrap_err();
+    let error = Sandbox::local_with_offers(&config, offers.clone()).unwrap_err();
     assert!(matches!(error, ExecutorError::Unavailable { .. }), "{error}");
     config.without_landlock = true;
-    let local = LocalSandbox::with_offers(&config, offers).unwrap();
+    let local = Sandbox::local_with_offers(&config, offers).unwrap();
     let outcome = local.run(&Job::new("print(len(open('/etc/passwd').read()) > 0)")).unwrap();
     assert_eq!(outcome.stdout, b"True\n", "what the key gives away");
 }

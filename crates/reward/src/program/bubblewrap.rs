@@ -1,60 +1,30 @@
 //! The same in a file system of its own.
 
-use std::{ffi::OsString, path::Path, sync::Arc};
+use std::{ffi::OsString, path::Path};
 
 use super::{
-    BubblewrapConfig, Executor, ExecutorError, Job, Offers, Outcome, Session,
-    sandbox::{Core, Settings, Walls, interpreter::Interpreter, work_dir::WorkDir},
+    BubblewrapConfig, ExecutorError, Offers, Sandbox,
+    sandbox::{Walls, interpreter::Interpreter, work_dir::WorkDir},
 };
 
-/// Runs each program inside [bubblewrap](https://github.com/containers/bubblewrap): in a file system that holds nothing but the
-/// interpreter and the program's directory, and in namespaces of processes, users, network and the rest of its own.
-///
-/// Users, limits, the filter of system calls and the way it ends are those of [`super::LocalSandbox`]. Landlock is not used, as it
-/// forbids the mounts that bubblewrap makes. An exit code from 129 to 192 is read as the signal of that number less 128, which
-/// is how bubblewrap reports one.
-#[derive(Debug, Clone)]
-pub struct Bubblewrap {
-    core: Arc<Core>,
-}
-
-impl Bubblewrap {
-    /// Finds `bwrap` and a Python, and runs a test that tries to break out.
+impl Sandbox {
+    /// The executor `bubblewrap`, which runs each program inside [bubblewrap](https://github.com/containers/bubblewrap): in a
+    /// file system that holds nothing but the interpreter and the program's directory, and in namespaces of processes, users,
+    /// network and the rest of its own.
+    ///
+    /// Users, limits, the filter of system calls and the way it ends are those of [`Self::local`]. Landlock is not used, as it
+    /// forbids the mounts that bubblewrap makes. An exit code from 129 to 192 is read as the signal of that number less 128,
+    /// which is how bubblewrap reports one.
+    ///
+    /// It finds `bwrap` and a Python, and runs a test that tries to break out.
     ///
     /// # Errors
     /// - [`ExecutorError::Unavailable`], naming what is missing and what to do.
     /// - [`ExecutorError::OutOfRange`], naming the key.
-    pub fn new(config: &BubblewrapConfig) -> Result<Self, ExecutorError> {
+    pub fn bubblewrap(config: &BubblewrapConfig) -> Result<Self, ExecutorError> {
         let offers = Offers::of_this_machine();
         let bwrap = offers.check_bubblewrap()?.to_owned();
-        let settings = Settings {
-            python: config.python.as_deref(),
-            slots: config.slots,
-            slot_wait_seconds: config.slot_wait_seconds,
-            directory: config.directory.as_deref(),
-            disk_mib: config.disk_mib,
-        };
-        let core = Core::new("bubblewrap", &settings, offers, true, |_| Ok(Walls::Bubblewrap(bwrap)))?;
-        Ok(Self { core })
-    }
-}
-
-impl Executor for Bubblewrap {
-    fn run(&self, job: &Job) -> Result<Outcome, ExecutorError> {
-        self.core.run(job)
-    }
-
-    fn open(&self, job: &Job) -> Result<Box<dyn Session>, ExecutorError> {
-        Ok(Box::new(self.core.start(job, &[])?))
-    }
-
-    fn open_pair(&self, first: &Job, second: &Job) -> Result<[Box<dyn Session>; 2], ExecutorError> {
-        let [first, second] = self.core.start_pair([first, second])?;
-        Ok([Box::new(first), Box::new(second)])
-    }
-
-    fn name(&self) -> &'static str {
-        "bubblewrap"
+        Self::new("bubblewrap", &config.into(), offers, true, |_| Ok(Walls::Bubblewrap(bwrap)))
     }
 }
 

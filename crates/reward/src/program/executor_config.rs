@@ -75,9 +75,9 @@ impl ExecutorConfig {
     pub fn build(&self) -> Result<Arc<dyn Executor>, ExecutorError> {
         match self {
             #[cfg(target_os = "linux")]
-            Self::Local(config) => Ok(Arc::new(super::local::LocalSandbox::new(config)?)),
+            Self::Local(config) => Ok(Arc::new(super::Sandbox::local(config)?)),
             #[cfg(target_os = "linux")]
-            Self::Bubblewrap(config) => Ok(Arc::new(super::bubblewrap::Bubblewrap::new(config)?)),
+            Self::Bubblewrap(config) => Ok(Arc::new(super::Sandbox::bubblewrap(config)?)),
             #[cfg(not(target_os = "linux"))]
             Self::Local(_) | Self::Bubblewrap(_) => Err(ExecutorError::Unavailable {
                 executor: "local",

@@ -1,56 +1,30 @@
 //! The default executor: a process that the kernel shuts in.
 
-use std::sync::Arc;
-
 use super::{
-    Executor, ExecutorError, Job, LocalSandboxConfig, Offers, Outcome, Session,
-    sandbox::{Core, Settings, Walls, landlock::Readable, offers::unavailable},
+    ExecutorError, LocalSandboxConfig, Offers, Sandbox,
+    sandbox::{Walls, landlock::Readable, offers::unavailable},
 };
 
-/// Runs each program in a fresh Python process of its own, which gives up its rights before it begins.
-///
-/// What holds a program back, and what does not, is said in [`crate::program`]. It takes any number of threads; a program that
-/// finds all slots taken waits. A [`Session`] holds its slot until it is finished or dropped; who needs two at a time takes them by
-/// [`Executor::open_pair`], since threads that each hold one and wait for another would wait for each other.
-///
-/// A slot is a place, not a process: nothing of one program is left for the next.
-///
-/// Of [`super::Limits`]: the kernel stops a program at a whole second of processor time, the next one up, and what took longer than
-/// `cpu_seconds` counts as over its limit. With more than one process, `processes` counts threads too, and the limits of memory,
-/// time and files hold for each process. The wall time of a session goes on while nobody calls it, and ends the program at the
-/// next call.
-///
-/// Python runs with its standard library and the packages of its installation, a fixed seed of hashes, and no `/proc`.
-#[derive(Debug, Clone)]
-pub struct LocalSandbox {
-    core: Arc<Core>,
-}
-
-impl LocalSandbox {
-    /// Looks at what the machine offers, finds a Python, and runs a test that tries to break out.
+impl Sandbox {
+    /// The executor `local`, which is the default: Landlock keeps a program from files, seccomp from calls.
+    ///
+    /// It looks at what the machine offers, finds a Python, and runs a test that tries to break out.
     ///
     /// # Errors
     /// - [`ExecutorError::Unavailable`], naming what is missing and what to do.
     /// - [`ExecutorError::OutOfRange`], naming the key.
-    pub fn new(config: &LocalSandboxConfig) -> Result<Self, ExecutorError> {
-        Self::with_offers(config, Offers::of_this_machine())
+    pub fn local(config: &LocalSandboxConfig) -> Result<Self, ExecutorError> {
+        Self::local_with_offers(config, Offers::of_this_machine())
     }
 
     /// The same on a machine that offers less than this one; what it does not offer is not used.
     ///
     /// # Errors
-    /// As [`Self::new`].
-    pub fn with_offers(config: &LocalSandboxConfig, offers: Offers) -> Result<Self, ExecutorError> {
+    /// As [`Self::local`].
+    pub fn local_with_offers(config: &LocalSandboxConfig, offers: Offers) -> Result<Self, ExecutorError> {
         offers.check_local(config.without_landlock, config.without_seccomp)?;
-        let settings = Settings {
-            python: config.python.as_deref(),
-            slots: config.slots,
-            slot_wait_seconds: config.slot_wait_seconds,
-            directory: config.directory.as_deref(),
-            disk_mib: config.disk_mib,
-        };
         let (landlock, seccomp) = (offers.landlock_abi > 0, offers.seccomp);
-        let core = Core::new("local", &settings, offers, seccomp, |interpreter| {
+        Self::new("local", &config.into(), offers, seccomp, |interpreter| {
             if !landlock {
                 return Ok(Walls::Landlock(None));
             }
@@ -62,27 +36,7 @@ impl LocalSandbox {
                 )
             })?;
             Ok(Walls::Landlock(Some(readable)))
-        })?;
-        Ok(Self { core })
-    }
-}
-
-impl Executor for LocalSandbox {
-    fn run(&self, job: &Job) -> Result<Outcome, ExecutorError> {
-        self.core.run(job)
-    }
-
-    fn open(&self, job: &Job) -> Result<Box<dyn Session>, ExecutorError> {
-        Ok(Box::new(self.core.start(job, &[])?))
-    }
-
-    fn open_pair(&self, first: &Job, second: &Job) -> Result<[Box<dyn Session>; 2], ExecutorError> {
-        let [first, second] = self.core.start_pair([first, second])?;
-        Ok([Box::new(first), Box::new(second)])
-    }
-
-    fn name(&self) -> &'static str {
-        "local"
+        })
     }
 }
 
@@ -102,7 +56,7 @@ mod tests {
         let mut offers = Offers::of_this_machine();
         (offers.landlock_abi, offers.seccomp) = (1, true);
         let refusal = |config: LocalSandboxConfig| {
-            LocalSandbox::with_offers(&config, offers.clone()).unwrap_err().to_string()
+            Sandbox::local_with_offers(&config, offers.clone()).unwrap_err().to_string()
         };
         let config = LocalSandboxConfig { slots: Some(0), ..Default::default() };
         assert_eq!(refusal(config), "slots = 0: allowed is 1 to 256");

@@ -1,4 +1,4 @@
-//! What the local sandbox and bubblewrap have in common: one interpreter, slots, and how a program is started in them.
+//! Processes that the kernel shuts in: one interpreter, slots, and how a program is started in them.
 
 use std::{
     ffi::{CString, OsStr},
@@ -15,7 +15,7 @@ use std::{
 
 use nix::{fcntl::OFlag, libc, unistd::pipe2};
 
-use super::{ExecutorError, Job, Limits, Outcome, ProgramExit};
+use super::{Executor, ExecutorError, Job, Limits, Outcome, ProgramExit, Session, sandbox_config::Settings};
 
 pub(crate) mod interpreter;
 pub(crate) mod landlock;
@@ -42,6 +42,60 @@ use self::{
     work_dir::WorkDir,
 };
 
+/// Runs each program in a fresh Python process of its own, which gives up its rights before it begins: the executor `local`
+/// ([`Self::local`]), or `bubblewrap` ([`Self::bubblewrap`]).
+///
+/// What holds a program back, and what does not, is said in [`crate::program`]. It takes any number of threads; a program that
+/// finds all slots taken waits. A [`Session`] holds its slot until it is finished or dropped; who needs two at a time takes them by
+/// [`Executor::open_pair`], since threads that each hold one and wait for another would wait for each other.
+///
+/// A slot is a place, not a process: nothing of one program is left for the next.
+///
+/// Of [`Limits`]: the kernel stops a program at a whole second of processor time, the next one up, and what took longer than
+/// `cpu_seconds` counts as over its limit. With more than one process, `processes` counts threads too, and the limits of memory,
+/// time and files hold for each process. The wall time of a session goes on while nobody calls it, and ends the program at the
+/// next call.
+///
+/// Python runs with its standard library and the packages of its installation, a fixed seed of hashes, and no `/proc`.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    core: Arc<Core>,
+}
+
+impl Sandbox {
+    /// With walls that are made for the interpreter that is found, tested by a program that tries to break out.
+    pub(super) fn new(
+        name: &'static str,
+        settings: &Settings<'_>,
+        offers: Offers,
+        with_seccomp: bool,
+        walls: impl FnOnce(&Interpreter) -> Result<Walls, ExecutorError>,
+    ) -> Result<Self, ExecutorError> {
+        let core = Arc::new(Core::new(name, settings, offers, with_seccomp, walls)?);
+        core.test_itself()?;
+        Ok(Self { core })
+    }
+}
+
+impl Executor for Sandbox {
+    fn run(&self, job: &Job) -> Result<Outcome, ExecutorError> {
+        self.core.start(job, &[])?.finish()
+    }
+
+    fn open(&self, job: &Job) -> Result<Box<dyn Session>, ExecutorError> {
+        Ok(Box::new(self.core.start(job, &[])?))
+    }
+
+    fn open_pair(&self, first: &Job, second: &Job) -> Result<[Box<dyn Session>; 2], ExecutorError> {
+        let [first, second] = self.core.start_pair([first, second])?;
+        Ok([Box::new(first), Box::new(second)])
+    }
+
+    fn name(&self) -> &'static str {
+        self.core.name
+    }
+}
+
 /// What keeps a program from the files of the machine.
 #[derive(Debug)]
 pub(crate) enum Walls {
@@ -51,17 +105,7 @@ pub(crate) enum Walls {
     Bubblewrap(PathBuf),
 }
 
-/// The settings that both executors have.
-#[derive(Debug)]
-pub(crate) struct Settings<'a> {
-    pub(crate) python: Option<&'a Path>,
-    pub(crate) slots: Option<usize>,
-    pub(crate) slot_wait_seconds: f64,
-    pub(crate) directory: Option<&'a Path>,
-    pub(crate) disk_mib: u64,
-}
-
-/// An executor that has found all that it needs.
+/// What a sandbox has found and needs, shared with the programs that run.
 #[derive(Debug)]
 pub(crate) struct Core {
     name: &'static str,
@@ -97,13 +141,13 @@ const ENVIRONMENT: [(&str, &str); 12] = [
 const SELF_TEST: &str = include_str!("sandbox/self_test.py");
 
 impl Core {
-    pub(crate) fn new(
+    fn new(
         name: &'static str,
         settings: &Settings<'_>,
         offers: Offers,
         with_seccomp: bool,
         walls: impl FnOnce(&Interpreter) -> Result<Walls, ExecutorError>,
-    ) -> Result<Arc<Self>, ExecutorError> {
+    ) -> Result<Self, ExecutorError> {
         // At least two, since tests that assert take two programs at a time.
         let cores = || std::thread::available_parallelism().map_or(2, usize::from).clamp(2, MAX_SLOTS);
         let slots = settings.slots.unwrap_or_else(cores);
@@ -140,7 +184,7 @@ impl Core {
         let walls = walls(&interpreter)?;
         let spawner =
             Spawner::new().map_err(|error| failed(name, "starting a thread", Some(error.into())))?;
-        let core = Arc::new(Self {
+        Ok(Self {
             name,
             walls,
             offers,
@@ -151,9 +195,7 @@ impl Core {
             directory,
             disk_bytes: settings.disk_mib.saturating_mul(1 << 20),
             spawner,
-        });
-        core.test_itself()?;
-        Ok(core)
+        })
     }
 
     /// Runs a program that tries what must not work.
@@ -185,19 +227,15 @@ impl Core {
         Err(broken(format!("{:?}, {}{}", outcome.exit, stdout.trim(), stderr.trim())))
     }
 
-    pub(crate) fn run(self: &Arc<Self>, job: &Job) -> Result<Outcome, ExecutorError> {
-        self.start(job, &[])?.finish()
-    }
-
     /// Starts a program once there is a slot for it.
-    pub(crate) fn start(self: &Arc<Self>, job: &Job, arguments: &[&str]) -> Result<Running, ExecutorError> {
+    fn start(self: &Arc<Self>, job: &Job, arguments: &[&str]) -> Result<Running, ExecutorError> {
         limits::check(&job.limits)?;
         let [slot] = self.acquire()?;
         self.start_in(slot, job, arguments)
     }
 
     /// Starts two programs once there are slots for both.
-    pub(crate) fn start_pair(self: &Arc<Self>, jobs: [&Job; 2]) -> Result<[Running; 2], ExecutorError> {
+    fn start_pair(self: &Arc<Self>, jobs: [&Job; 2]) -> Result<[Running; 2], ExecutorError> {
         jobs.iter().try_for_each(|job| limits::check(&job.limits))?;
         if self.slots.count() < 2 {
             return Err(ExecutorError::OutOfRange {

@@ -1,6 +1,6 @@
 //! Settings of the executors that shut a process in. They can be read on every system; building one takes Linux.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -58,5 +58,39 @@ pub struct BubblewrapConfig {
 impl Default for BubblewrapConfig {
     fn default() -> Self {
         Self { python: None, slots: None, slot_wait_seconds: 600.0, directory: None, disk_mib: 64 }
+    }
+}
+
+/// The settings that both have.
+#[derive(Debug)]
+pub(crate) struct Settings<'a> {
+    pub(crate) python: Option<&'a Path>,
+    pub(crate) slots: Option<usize>,
+    pub(crate) slot_wait_seconds: f64,
+    pub(crate) directory: Option<&'a Path>,
+    pub(crate) disk_mib: u64,
+}
+
+impl<'a> From<&'a LocalSandboxConfig> for Settings<'a> {
+    fn from(config: &'a LocalSandboxConfig) -> Self {
+        Self {
+            python: config.python.as_deref(),
+            slots: config.slots,
+            slot_wait_seconds: config.slot_wait_seconds,
+            directory: config.directory.as_deref(),
+            disk_mib: config.disk_mib,
+        }
+    }
+}
+
+impl<'a> From<&'a BubblewrapConfig> for Settings<'a> {
+    fn from(config: &'a BubblewrapConfig) -> Self {
+        Self {
+            python: config.python.as_deref(),
+            slots: config.slots,
+            slot_wait_seconds: config.slot_wait_seconds,
+            directory: config.directory.as_deref(),
+            disk_mib: config.disk_mib,
+        }
     }
 }

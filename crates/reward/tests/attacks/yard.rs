@@ -10,7 +10,7 @@ use std::{
 };
 
 use firebrick_reward::program::{
-    Bubblewrap, BubblewrapConfig, Executor, Job, LocalSandbox, LocalSandboxConfig, Offers, Outcome,
+    BubblewrapConfig, Executor, Job, LocalSandboxConfig, Offers, Outcome, Sandbox,
 };
 use tempfile::TempDir;
 
@@ -27,7 +27,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 
 /// Executors, something to hit, and the state before.
 pub(crate) struct Yard {
-    executors: Vec<Box<dyn Executor>>,
+    executors: Vec<Sandbox>,
     canary: Mutex<Child>,
     descriptors: usize,
     programs: TempDir,
@@ -59,7 +59,7 @@ impl Yard {
             disk_mib: 8,
             ..LocalSandboxConfig::default()
         };
-        let mut executors: Vec<Box<dyn Executor>> = vec![Box::new(LocalSandbox::new(&config).unwrap())];
+        let mut executors = vec![Sandbox::local(&config).unwrap()];
         if Offers::of_this_machine().check_bubblewrap().is_ok() {
             let config = BubblewrapConfig {
                 slots: Some(slots),
@@ -67,7 +67,7 @@ impl Yard {
                 disk_mib: 8,
                 ..BubblewrapConfig::default()
             };
-            executors.push(Box::new(Bubblewrap::new(&config).unwrap()));
+            executors.push(Sandbox::bubblewrap(&config).unwrap());
         }
         // Of the same user as the programs when that is an ordinary one.
         let canary = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
@@ -75,12 +75,12 @@ impl Yard {
         Self { executors, canary: Mutex::new(canary), descriptors, programs, outside, _alone: alone }
     }
 
-    pub(crate) fn executors(&self) -> impl Iterator<Item = &dyn Executor> {
-        self.executors.iter().map(|executor| &**executor)
+    pub(crate) fn executors(&self) -> &[Sandbox] {
+        &self.executors
     }
 
-    pub(crate) fn local(&self) -> &dyn Executor {
-        &*self.executors[0]
+    pub(crate) fn local(&self) -> &Sandbox {
+        &self.executors[0]
     }
 
     pub(crate) fn canary(&self) -> u32 {
