@@ -202,6 +202,6 @@ impl Verifiers<'_> {
             layers = layers.text(format!("`{ROW_SETTINGS}`"), table.to_string());
         }
         let config: RewardConfig = layers.load_reward()?;
-        Ok(Arc::from(config.build()?))
+        Ok(Arc::from(config.build().map_err(|error| error.within("reward"))?))
     }
 }

@@ -26,14 +26,7 @@ impl ByDataSource {
         sources: BTreeMap<String, Box<dyn RewardVerifier>>,
         default: Option<Box<dyn RewardVerifier>>,
     ) -> Result<Self, RewardConfigError> {
-        if sources.is_empty() && default.is_none() {
-            return Err(RewardConfigError::out_of_range(
-                "sources",
-                "{}",
-                "at least one source, or a default",
-            ));
-        }
-        check_keys(sources.keys())?;
+        check_routes(&sources, default.is_some())?;
         Ok(Self { sources, default })
     }
 
@@ -67,8 +60,15 @@ fn no_verifier(data_source: &str) -> UnscoredReason {
     UnscoredReason::BadReference(format!("no verifier is given for the data source {data_source:?}"))
 }
 
-pub(crate) fn check_keys<'a>(keys: impl Iterator<Item = &'a String>) -> Result<(), RewardConfigError> {
-    for key in keys {
+/// Refuses a choice without a verifier, and keys that name no source.
+pub(crate) fn check_routes<V>(
+    sources: &BTreeMap<String, V>,
+    has_default: bool,
+) -> Result<(), RewardConfigError> {
+    if sources.is_empty() && !has_default {
+        return Err(RewardConfigError::out_of_range("sources", "{}", "at least one source, or a default"));
+    }
+    for key in sources.keys() {
         if key.strip_suffix('*').unwrap_or(key).contains('*') || key == "*" {
             let allowed = "a name, or the beginning of names and `*`; `default` is for all others";
             return Err(RewardConfigError::out_of_range("sources", format!("{key:?}"), allowed));

@@ -97,43 +97,77 @@ pub struct RandomConfig {
 }
 
 impl RandomConfig {
-    fn build(&self) -> Result<RandomReward, RewardConfigError> {
-        if !(0.0..=1.0).contains(&self.probability) {
-            return Err(RewardConfigError::out_of_range("probability", self.probability, "0 to 1"));
+    fn validate(&self) -> Result<(), RewardConfigError> {
+        if (0.0..=1.0).contains(&self.probability) {
+            return Ok(());
         }
-        Ok(RandomReward::new(RootSeed(self.seed), self.probability))
+        Err(RewardConfigError::out_of_range("probability", self.probability, "0 to 1"))
     }
 }
 
-fn math(config: &MathConfig, preset: MathPreset) -> Result<Box<dyn RewardVerifier>, RewardConfigError> {
-    Ok(Box::new(MathConfig { preset, ..config.clone() }.build()?))
-}
-
 impl RewardConfig {
-    /// Builds the verifier with all that it is made of.
+    /// Checks this verifier and all that it is made of. Nothing is started and no file is looked at: whether the machine has what
+    /// an executor of programs needs shows when it is built.
     ///
     /// # Errors
     /// Names the key, with the keys of the tables around it, its value and what is allowed.
+    pub fn validate(&self) -> Result<(), RewardConfigError> {
+        match self {
+            Self::ExactAnswer(config) => config.validate(),
+            Self::MathVerify(config) => with_preset(config, MathPreset::MathVerify).validate(),
+            Self::Dapo(config) => with_preset(config, MathPreset::Dapo).validate(),
+            Self::Gsm8k(config) => with_preset(config, MathPreset::Gsm8k).validate(),
+            Self::Prime(config) => with_preset(config, MathPreset::Prime).validate(),
+            #[cfg(feature = "programs")]
+            Self::Code(config) => config.validate(),
+            Self::Task(config) => config.validate(),
+            Self::Format(config) => config.validate(),
+            Self::Random(config) => config.validate(),
+            Self::Sum(config) => config.check_own(),
+            Self::Product(config) => config.check_own(),
+            Self::Gated(config) => config.check_own(),
+            Self::ByDataSource(config) => config.validate(),
+            Self::Overlong(config) => config.check_own(),
+            Self::Length(config) => config.check_own(),
+            Self::CosineLength(config) => config.check_own(),
+            Self::TruncationMask(_) => Ok(()),
+        }?;
+        for (key, inner) in self.inner() {
+            inner.validate().map_err(|error| error.within(&key))?;
+        }
+        Ok(())
+    }
+
+    /// Builds the verifier with all that it is made of, once all of it is valid.
+    ///
+    /// # Errors
+    /// As [`Self::validate`], and when an executor cannot be built.
     pub fn build(&self) -> Result<Box<dyn RewardVerifier>, RewardConfigError> {
+        self.validate()?;
+        self.assemble()
+    }
+
+    /// Builds what is valid.
+    fn assemble(&self) -> Result<Box<dyn RewardVerifier>, RewardConfigError> {
         Ok(match self {
             Self::ExactAnswer(config) => Box::new(config.clone().build()?),
-            Self::MathVerify(config) => math(config, MathPreset::MathVerify)?,
-            Self::Dapo(config) => math(config, MathPreset::Dapo)?,
-            Self::Gsm8k(config) => math(config, MathPreset::Gsm8k)?,
-            Self::Prime(config) => math(config, MathPreset::Prime)?,
+            Self::MathVerify(config) => Box::new(with_preset(config, MathPreset::MathVerify).build()?),
+            Self::Dapo(config) => Box::new(with_preset(config, MathPreset::Dapo).build()?),
+            Self::Gsm8k(config) => Box::new(with_preset(config, MathPreset::Gsm8k).build()?),
+            Self::Prime(config) => Box::new(with_preset(config, MathPreset::Prime).build()?),
             #[cfg(feature = "programs")]
             Self::Code(config) => Box::new(config.clone().build()?),
             Self::Task(config) => Box::new(config.clone().build()?),
             Self::Format(config) => Box::new(config.clone().build()?),
-            Self::Random(config) => Box::new(config.build()?),
-            Self::Sum(config) => Box::new(config.build()?),
-            Self::Product(config) => Box::new(config.build()?),
-            Self::Gated(config) => Box::new(config.build()?),
-            Self::ByDataSource(config) => Box::new(config.build()?),
-            Self::Overlong(config) => Box::new(config.build()?),
-            Self::Length(config) => Box::new(config.build()?),
-            Self::CosineLength(config) => Box::new(config.build()?),
-            Self::TruncationMask(config) => Box::new(config.build()?),
+            Self::Random(config) => Box::new(RandomReward::new(RootSeed(config.seed), config.probability)),
+            Self::Sum(config) => Box::new(config.assemble()?),
+            Self::Product(config) => Box::new(config.assemble()?),
+            Self::Gated(config) => Box::new(config.assemble()?),
+            Self::ByDataSource(config) => Box::new(config.assemble()?),
+            Self::Overlong(config) => Box::new(config.assemble()?),
+            Self::Length(config) => Box::new(config.assemble()?),
+            Self::CosineLength(config) => Box::new(config.assemble()?),
+            Self::TruncationMask(config) => Box::new(config.assemble()?),
         })
     }
 
@@ -177,6 +211,18 @@ impl RewardConfig {
             Self::TruncationMask(config) => composed::single(&config.verifier),
         }
     }
+}
+
+fn with_preset(config: &MathConfig, preset: MathPreset) -> MathConfig {
+    MathConfig { preset, ..config.clone() }
+}
+
+/// What validating says, which building says too.
+#[cfg(test)]
+pub(crate) fn refusal(config: &RewardConfig) -> String {
+    let refusal = config.validate().unwrap_err().to_string();
+    assert_eq!(config.build().unwrap_err().to_string(), refusal);
+    refusal
 }
 
 #[cfg(test)]
@@ -296,7 +342,9 @@ mod tests {
 
     #[test]
     fn an_error_carries_the_whole_path_of_its_key() {
-        let error = read(sum_in_by_source(1.5)).build().unwrap_err().within("reward");
+        let config = read(sum_in_by_source(1.5));
+        assert!(refusal(&config).starts_with("sources.\"a*\".parts[1]"));
+        let error = config.build().unwrap_err().within("reward");
         assert_eq!(
             error.to_string(),
             "reward.sources.\"a*\".parts[1].verifier.probability = 1.5: allowed is 0 to 1"

@@ -27,14 +27,22 @@ impl Default for ExactAnswerConfig {
 }
 
 impl ExactAnswerConfig {
-    /// Builds the verifier.
+    /// Checks the settings.
     ///
     /// # Errors
     /// When a reward is not finite, a right answer does not earn more than a wrong one, or the extraction
     /// order is empty or names a method twice.
-    pub fn build(self) -> Result<ExactAnswer, RewardConfigError> {
+    pub fn validate(&self) -> Result<(), RewardConfigError> {
         check_rewards(self.correct_reward, self.wrong_reward)?;
-        check_methods("extraction.order", &self.extraction.order)?;
+        check_methods("extraction.order", &self.extraction.order)
+    }
+
+    /// Builds the verifier.
+    ///
+    /// # Errors
+    /// As [`Self::validate`].
+    pub fn build(self) -> Result<ExactAnswer, RewardConfigError> {
+        self.validate()?;
         Ok(ExactAnswer { config: self })
     }
 }
@@ -120,6 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::{RewardConfig, refusal};
     use crate::extraction::ExtractionMethod;
 
     fn verdict(response: &str, reference: &str) -> Verdict {
@@ -216,7 +225,7 @@ mod tests {
         let error = |change: fn(&mut ExactAnswerConfig)| {
             let mut config = ExactAnswerConfig::default();
             change(&mut config);
-            config.build().unwrap_err().to_string()
+            refusal(&RewardConfig::ExactAnswer(config))
         };
         assert_eq!(error(|c| c.wrong_reward = f64::NAN), "wrong_reward = NaN: a reward must be finite");
         assert_eq!(error(|c| c.wrong_reward = 1.0), "correct_reward = 1 must be above wrong_reward = 1");

@@ -4,7 +4,7 @@ use firebrick_core::{FinishReason, RewardVerifier, Sample, UnscoredReason, Verdi
 use serde::{Deserialize, Serialize};
 
 use crate::answer::Answer;
-use crate::config::RewardConfigError;
+use crate::config::{RewardConfigError, check_rewards};
 use crate::extraction::{ExtractionSpec, extract_answer};
 
 /// Settings of [`FormatReward`]: what a response must look like. At least one of `think_tags`, `tags` and `has_answer` is asked for.
@@ -45,12 +45,12 @@ impl Default for FormatConfig {
 }
 
 impl FormatConfig {
-    /// Builds the verifier.
+    /// Checks the settings.
     ///
     /// # Errors
     /// When nothing is asked for, a tag's name is not a word or is given twice, the extraction order is empty, or the rewards are
     /// not finite or not in order.
-    pub fn build(self) -> Result<FormatReward, RewardConfigError> {
+    pub fn validate(&self) -> Result<(), RewardConfigError> {
         let refuse =
             |key: String, value: String, allowed| Err(RewardConfigError::out_of_range(key, value, allowed));
         if !self.think_tags && self.tags.is_empty() && !self.has_answer {
@@ -83,17 +83,15 @@ impl FormatConfig {
                 "at least one of boxed, hashes, answer_line",
             );
         }
-        let rewards = [("correct_reward", self.correct_reward), ("wrong_reward", self.wrong_reward)];
-        if let Some((key, value)) = rewards.into_iter().find(|(_, value)| !value.is_finite()) {
-            return refuse(key.into(), value.to_string(), "a finite number");
-        }
-        if self.correct_reward <= self.wrong_reward {
-            return refuse(
-                "correct_reward".into(),
-                self.correct_reward.to_string(),
-                "a number above wrong_reward",
-            );
-        }
+        check_rewards(self.correct_reward, self.wrong_reward)
+    }
+
+    /// Builds the verifier.
+    ///
+    /// # Errors
+    /// As [`Self::validate`].
+    pub fn build(self) -> Result<FormatReward, RewardConfigError> {
+        self.validate()?;
         Ok(FormatReward { config: self })
     }
 }
@@ -181,6 +179,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::{RewardConfig, refusal};
 
     fn verdict(config: FormatConfig, text: &str) -> Verdict {
         let prompt = Prompt::new("p", "?", "4");
@@ -272,8 +271,7 @@ mod tests {
 
     #[test]
     fn unusable_settings_are_refused_by_key() {
-        let refused =
-            |json: &str| serde_json::from_str::<FormatConfig>(json).unwrap().build().unwrap_err().to_string();
+        let refused = |json: &str| refusal(&RewardConfig::Format(serde_json::from_str(json).unwrap()));
         assert!(refused("{}").starts_with("think_tags = false"));
         assert!(refused(r#"{"tags": ["a", "<b>"]}"#).starts_with(r#"tags[1] = "<b>""#));
         assert!(refused(r#"{"tags": ["a", "a"]}"#).starts_with(r#"tags[1] = "a""#));

@@ -117,7 +117,7 @@ impl RunConfig {
         self
     }
 
-    /// Checks every part and all parts together, without reading data or making a weight.
+    /// Checks every part and all parts together, without reading data, making a weight or starting a sandbox.
     ///
     /// # Errors
     /// Names what does not fit.
@@ -129,7 +129,7 @@ impl RunConfig {
         self.checkpoints.validate().map_err(within("checkpoints"))?;
         self.objective.validate().map_err(|error| error.within("objective"))?;
         self.model.validate()?;
-        self.verifier()?;
+        self.reward.validate().map_err(|error| error.within("reward"))?;
         self.verification.validate()?;
         let tokens = CharTokenizer::new(&self.tokenizer.alphabet)?.vocab_size();
         if self.model.vocab_size < tokens {

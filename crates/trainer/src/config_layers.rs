@@ -130,7 +130,7 @@ impl ConfigLayers {
     /// As [`Self::load`].
     pub fn load_reward(&self) -> Result<RewardConfig, RunConfigError> {
         self.load_table("reward", |reward: &RewardConfig| {
-            Ok(reward.build().map(drop).map_err(|error| error.within("reward"))?)
+            Ok(reward.validate().map_err(|error| error.within("reward"))?)
         })
     }
 

@@ -36,9 +36,7 @@ impl Gated {
         threshold: f64,
         inner: impl RewardVerifier + 'static,
     ) -> Result<Self, RewardConfigError> {
-        if !threshold.is_finite() {
-            return Err(RewardConfigError::out_of_range("threshold", threshold, "a finite number"));
-        }
+        check_threshold(threshold)?;
         Ok(Self { gate: Box::new(gate), threshold, inner: Box::new(inner) })
     }
 }
@@ -72,6 +70,14 @@ impl RewardVerifier for Gated {
     fn name(&self) -> &str {
         "gated"
     }
+}
+
+/// Refuses a threshold that decides nothing.
+pub(crate) fn check_threshold(threshold: f64) -> Result<(), RewardConfigError> {
+    if threshold.is_finite() {
+        return Ok(());
+    }
+    Err(RewardConfigError::out_of_range("threshold", threshold, "a finite number"))
 }
 
 #[cfg(test)]

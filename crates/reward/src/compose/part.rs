@@ -23,7 +23,7 @@ impl Part {
 }
 
 /// Refuses names that could not be told apart, or none at all.
-pub(super) fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), RewardConfigError> {
+pub(crate) fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), RewardConfigError> {
     let mut seen: Vec<&str> = Vec::new();
     for name in names {
         let allowed = if name.is_empty() || name.contains('/') {

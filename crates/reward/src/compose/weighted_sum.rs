@@ -44,14 +44,7 @@ impl WeightedSum {
     /// # Errors
     /// When there is no part, a name is empty, has a `/` or is given twice, a weight is not finite, or all weights are 0.
     pub fn new(parts: Vec<Part>) -> Result<Self, RewardConfigError> {
-        check_names(parts.iter().map(|part| part.name.as_str()))?;
-        if let Some(index) = parts.iter().position(|part| !part.weight.is_finite()) {
-            let key = format!("parts[{index}].weight");
-            return Err(RewardConfigError::out_of_range(key, parts[index].weight, "a finite number"));
-        }
-        if parts.iter().all(|part| part.weight == 0.0) {
-            return Err(RewardConfigError::out_of_range("parts[0].weight", 0.0, "not 0 in every part"));
-        }
+        check_parts(parts.iter().map(|part| (part.name.as_str(), part.weight)))?;
         Ok(Self { parts })
     }
 
@@ -91,6 +84,22 @@ impl RewardVerifier for WeightedSum {
     fn name(&self) -> &str {
         "sum"
     }
+}
+
+/// Refuses names and weights that no sum can have.
+pub(crate) fn check_parts<'a>(
+    parts: impl Iterator<Item = (&'a str, f64)> + Clone,
+) -> Result<(), RewardConfigError> {
+    check_names(parts.clone().map(|(name, _)| name))?;
+    let mut weights = parts.map(|(_, weight)| weight);
+    if let Some((index, weight)) = weights.clone().enumerate().find(|(_, weight)| !weight.is_finite()) {
+        let key = format!("parts[{index}].weight");
+        return Err(RewardConfigError::out_of_range(key, weight, "a finite number"));
+    }
+    if weights.all(|weight| weight == 0.0) {
+        return Err(RewardConfigError::out_of_range("parts[0].weight", 0.0, "not 0 in every part"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use firebrick_core::RewardVerifier;
 use serde::{Deserialize, Serialize};
 
 use super::{RewardConfig, RewardConfigError, RewardConfigProblem, SourcePreset};
-use crate::by_data_source::{ByDataSource, check_keys, route};
-use crate::compose::{Gated, Part, Product, WeightedSum};
+use crate::by_data_source::{ByDataSource, check_routes, route};
+use crate::compose::{Gated, Part, Product, WeightedSum, check_names, check_parts, check_threshold};
 
 /// Settings of [`WeightedSum`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,8 +30,12 @@ pub struct PartConfig {
 }
 
 impl WeightedSumConfig {
-    pub(super) fn build(&self) -> Result<WeightedSum, RewardConfigError> {
-        let verifiers = build_all(self.parts.iter().map(|part| &part.verifier))?;
+    pub(super) fn check_own(&self) -> Result<(), RewardConfigError> {
+        check_parts(self.parts.iter().map(|part| (part.name.as_str(), part.weight)))
+    }
+
+    pub(super) fn assemble(&self) -> Result<WeightedSum, RewardConfigError> {
+        let verifiers = assemble_all(self.parts.iter().map(|part| &part.verifier))?;
         let parts = self.parts.iter().zip(verifiers);
         WeightedSum::new(parts.map(|(part, verifier)| Part::new(&part.name, part.weight, verifier)).collect())
     }
@@ -56,8 +60,12 @@ pub struct FactorConfig {
 }
 
 impl ProductConfig {
-    pub(super) fn build(&self) -> Result<Product, RewardConfigError> {
-        let verifiers = build_all(self.parts.iter().map(|part| &part.verifier))?;
+    pub(super) fn check_own(&self) -> Result<(), RewardConfigError> {
+        check_names(self.parts.iter().map(|part| part.name.as_str()))
+    }
+
+    pub(super) fn assemble(&self) -> Result<Product, RewardConfigError> {
+        let verifiers = assemble_all(self.parts.iter().map(|part| &part.verifier))?;
         let names = self.parts.iter().map(|part| part.name.clone());
         Product::new(names.zip(verifiers).collect())
     }
@@ -76,9 +84,13 @@ pub struct GatedConfig {
 }
 
 impl GatedConfig {
-    pub(super) fn build(&self) -> Result<Gated, RewardConfigError> {
-        let gate = self.gate.build().map_err(|error| error.within("gate"))?;
-        let inner = self.verifier.build().map_err(|error| error.within("verifier"))?;
+    pub(super) fn check_own(&self) -> Result<(), RewardConfigError> {
+        check_threshold(self.threshold)
+    }
+
+    pub(super) fn assemble(&self) -> Result<Gated, RewardConfigError> {
+        let gate = self.gate.assemble().map_err(|error| error.within("gate"))?;
+        let inner = self.verifier.assemble().map_err(|error| error.within("verifier"))?;
         Gated::new(gate, self.threshold, inner)
     }
 }
@@ -106,16 +118,27 @@ impl ByDataSourceConfig {
         routes
     }
 
-    pub(super) fn build(&self) -> Result<ByDataSource, RewardConfigError> {
+    /// Checks the choice and every verifier that can be chosen.
+    pub(super) fn validate(&self) -> Result<(), RewardConfigError> {
         let routes = self.routes();
-        check_keys(routes.keys())?;
+        check_routes(&routes, self.default.is_some())?;
+        for (key, config) in &routes {
+            config.validate().map_err(|error| error.within(&source_key(key)))?;
+        }
+        match &self.default {
+            Some(config) => config.validate().map_err(|error| error.within("default")),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn assemble(&self) -> Result<ByDataSource, RewardConfigError> {
         let mut sources: BTreeMap<String, Box<dyn RewardVerifier>> = BTreeMap::new();
-        for (key, config) in routes {
-            let verifier = config.build().map_err(|error| error.within(&source_key(&key)))?;
+        for (key, config) in self.routes() {
+            let verifier = config.assemble().map_err(|error| error.within(&source_key(&key)))?;
             sources.insert(key, verifier);
         }
         let default = match &self.default {
-            Some(config) => Some(config.build().map_err(|error| error.within("default"))?),
+            Some(config) => Some(config.assemble().map_err(|error| error.within("default"))?),
             None => None,
         };
         ByDataSource::new(sources, default)
@@ -158,11 +181,11 @@ pub(super) fn single(verifier: &RewardConfig) -> Vec<(String, &RewardConfig)> {
     vec![("verifier".to_owned(), verifier)]
 }
 
-fn build_all<'a>(
+fn assemble_all<'a>(
     parts: impl Iterator<Item = &'a RewardConfig>,
 ) -> Result<Vec<Box<dyn RewardVerifier>>, RewardConfigError> {
-    let built = keyed(parts).into_iter();
-    built.map(|(key, config)| config.build().map_err(|error| error.within(&key))).collect()
+    let tables = keyed(parts).into_iter();
+    tables.map(|(key, config)| config.assemble().map_err(|error| error.within(&key))).collect()
 }
 
 /// The key of a source as TOML writes it.
@@ -172,5 +195,88 @@ fn source_key(source: &str) -> String {
         format!("sources.{source}")
     } else {
         format!("sources.{source:?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::refusal;
+
+    fn refused(config: Value) -> String {
+        refusal(&serde_json::from_value(config).unwrap())
+    }
+
+    #[test]
+    fn compositions_that_cannot_be_meant_are_refused_by_key() {
+        let exact = || json!({"type": "exact_answer"});
+        let sum = |parts: &[(&str, f64)]| {
+            let part =
+                |&(name, weight): &(&str, f64)| json!({"name": name, "weight": weight, "verifier": exact()});
+            refused(json!({"type": "sum", "parts": parts.iter().map(part).collect::<Vec<_>>()}))
+        };
+        assert_eq!(sum(&[]), "parts = []: allowed is at least one part");
+        assert_eq!(sum(&[("a", 0.0)]), "parts[0].weight = 0: allowed is not 0 in every part");
+        let twice = "parts[1].name = \"a\": allowed is a name that no other part has";
+        assert_eq!(sum(&[("a", 1.0), ("a", 1.0)]), twice);
+        let part = json!({"name": "a", "verifier": exact()});
+        assert_eq!(refused(json!({"type": "product", "parts": [part, part]})), twice);
+        assert!(refused(json!({"type": "by_data_source"})).starts_with("sources = {}: allowed is"));
+        let sources = json!({"type": "by_data_source", "sources": {"a*b": exact()}});
+        assert!(refused(sources).starts_with("sources = \"a*b\": allowed is"));
+        let threshold = f64::NAN;
+        let (gate, verifier) = (Box::default(), Box::default());
+        let gated = RewardConfig::Gated(GatedConfig { gate, threshold, verifier });
+        assert_eq!(refusal(&gated), "threshold = NaN: allowed is a finite number");
+    }
+
+    #[test]
+    fn what_is_wrong_inside_is_found_behind_every_verifier_around() {
+        let wrong = json!({"type": "random", "probability": 2.0, "seed": 1});
+        let exact = json!({"type": "exact_answer"});
+        for (config, key) in [
+            (
+                json!({"type": "sum", "parts": [{"name": "a", "weight": 1.0, "verifier": wrong}]}),
+                "parts[0].verifier",
+            ),
+            (json!({"type": "product", "parts": [{"name": "a", "verifier": wrong}]}), "parts[0].verifier"),
+            (json!({"type": "gated", "gate": wrong, "threshold": 1.0, "verifier": exact}), "gate"),
+            (json!({"type": "gated", "gate": exact, "threshold": 1.0, "verifier": wrong}), "verifier"),
+            (json!({"type": "by_data_source", "sources": {"s": wrong}}), "sources.s"),
+            (json!({"type": "by_data_source", "default": wrong}), "default"),
+            (json!({"type": "overlong", "max_len": 8, "buffer": 4, "verifier": wrong}), "verifier"),
+            (
+                json!({"type": "length", "target": 4, "per_token": 0.5, "most": 1.0, "verifier": wrong}),
+                "verifier",
+            ),
+            (
+                json!({"type": "cosine_length", "verifier": wrong, "rewards": {"max_len": 12, "right_from": 1.0,
+                    "right_short": 2.0, "right_long": 1.0, "wrong_short": -1.0, "wrong_long": 0.0, "exceeded": -2.0}}),
+                "verifier",
+            ),
+            (json!({"type": "truncation_mask", "verifier": wrong}), "verifier"),
+        ] {
+            assert_eq!(refused(config), format!("{key}.probability = 2: allowed is 0 to 1"));
+        }
+    }
+
+    #[cfg(feature = "programs")]
+    #[test]
+    fn nothing_is_started_before_all_is_valid_nor_to_find_that_out() {
+        let config = |weight: f64| -> RewardConfig {
+            let code = json!({"type": "code", "executor": {"type": "local", "python": "/nowhere/python3"}});
+            serde_json::from_value(json!({"type": "sum", "parts": [
+                {"name": "code", "weight": 1.0, "verifier": code},
+                {"name": "exact", "weight": weight, "verifier": {"type": "random", "probability": weight, "seed": 1}},
+            ]}))
+            .unwrap()
+        };
+        assert!(config(1.0).validate().is_ok());
+        let error = config(1.0).build().unwrap_err();
+        assert_eq!(error.key(), "parts[0].verifier.executor");
+        assert!(matches!(error.problem(), RewardConfigProblem::Executor { .. }), "{error}");
+        assert_eq!(refusal(&config(2.0)), "parts[1].verifier.probability = 2: allowed is 0 to 1");
     }
 }

@@ -10,7 +10,7 @@ use crate::shape::{CosineLength, CosineRewards, LengthPenalty, TruncationMask};
 type Inner = Box<dyn RewardVerifier>;
 
 fn inner(config: &RewardConfig) -> Result<Inner, RewardConfigError> {
-    config.build().map_err(|error| error.within("verifier"))
+    config.assemble().map_err(|error| error.within("verifier"))
 }
 
 fn require_positive(key: &'static str, value: f64) -> Result<(), RewardConfigError> {
@@ -40,7 +40,7 @@ fn one() -> f64 {
 }
 
 impl OverlongConfig {
-    pub(super) fn build(&self) -> Result<OverlongPenalty<Inner>, RewardConfigError> {
+    pub(super) fn check_own(&self) -> Result<(), RewardConfigError> {
         let Self { max_len, buffer, weight, .. } = *self;
         if max_len == 0 {
             return Err(RewardConfigError::out_of_range("max_len", max_len, "a number above 0"));
@@ -48,7 +48,11 @@ impl OverlongConfig {
         if buffer > max_len {
             return Err(RewardConfigError::out_of_range("buffer", buffer, "a number up to max_len"));
         }
-        require_positive("weight", weight)?;
+        require_positive("weight", weight)
+    }
+
+    pub(super) fn assemble(&self) -> Result<OverlongPenalty<Inner>, RewardConfigError> {
+        let Self { max_len, buffer, weight, .. } = *self;
         Ok(OverlongPenalty { inner: inner(&self.verifier)?, max_len, buffer, weight })
     }
 }
@@ -68,10 +72,13 @@ pub struct LengthPenaltyConfig {
 }
 
 impl LengthPenaltyConfig {
-    pub(super) fn build(&self) -> Result<LengthPenalty<Inner>, RewardConfigError> {
+    pub(super) fn check_own(&self) -> Result<(), RewardConfigError> {
+        require_positive("per_token", self.per_token)?;
+        require_positive("most", self.most)
+    }
+
+    pub(super) fn assemble(&self) -> Result<LengthPenalty<Inner>, RewardConfigError> {
         let Self { target, per_token, most, .. } = *self;
-        require_positive("per_token", per_token)?;
-        require_positive("most", most)?;
         Ok(LengthPenalty { inner: inner(&self.verifier)?, target, per_token, most })
     }
 }
@@ -87,7 +94,7 @@ pub struct CosineLengthConfig {
 }
 
 impl CosineLengthConfig {
-    pub(super) fn build(&self) -> Result<CosineLength<Inner>, RewardConfigError> {
+    pub(super) fn check_own(&self) -> Result<(), RewardConfigError> {
         let rewards = self.rewards;
         if rewards.max_len == 0 {
             return Err(RewardConfigError::out_of_range("rewards.max_len", 0, "a number above 0"));
@@ -109,7 +116,11 @@ impl CosineLengthConfig {
             let allowed = "rewards of right responses at or above those of wrong ones";
             return Err(RewardConfigError::out_of_range("rewards.right_long", rewards.right_long, allowed));
         }
-        Ok(CosineLength { inner: inner(&self.verifier)?, rewards })
+        Ok(())
+    }
+
+    pub(super) fn assemble(&self) -> Result<CosineLength<Inner>, RewardConfigError> {
+        Ok(CosineLength { inner: inner(&self.verifier)?, rewards: self.rewards })
     }
 }
 
@@ -122,7 +133,7 @@ pub struct TruncationMaskConfig {
 }
 
 impl TruncationMaskConfig {
-    pub(super) fn build(&self) -> Result<TruncationMask<Inner>, RewardConfigError> {
+    pub(super) fn assemble(&self) -> Result<TruncationMask<Inner>, RewardConfigError> {
         Ok(TruncationMask { inner: inner(&self.verifier)? })
     }
 }
@@ -131,11 +142,11 @@ impl TruncationMaskConfig {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use crate::config::refusal;
 
     fn refused(mut config: serde_json::Value) -> String {
         config["verifier"] = json!({"type": "exact_answer"});
-        serde_json::from_value::<RewardConfig>(config).unwrap().build().unwrap_err().to_string()
+        refusal(&serde_json::from_value(config).unwrap())
     }
 
     #[test]

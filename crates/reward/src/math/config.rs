@@ -96,12 +96,12 @@ impl MathConfig {
         Self { preset, ..Self::default() }
     }
 
-    /// Builds the verifier.
+    /// Checks the settings.
     ///
     /// # Errors
     /// When a reward is not finite, a right answer does not earn more than a wrong one, the precision is above 15,
     /// `boxed_match_priority` is below −1, or the methods of extraction are none or repeated.
-    pub fn build(self) -> Result<MathVerifier, RewardConfigError> {
+    pub fn validate(&self) -> Result<(), RewardConfigError> {
         let (correct, wrong) = self.rewards();
         check_rewards(correct, wrong)?;
         let refuse =
@@ -119,8 +119,16 @@ impl MathConfig {
         if self.match_types.as_ref().is_some_and(Vec::is_empty) {
             return refuse("match_types", "[]".to_owned(), "at least one of latex, expr");
         }
+        check_methods("extraction", &self.order())
+    }
+
+    /// Builds the verifier.
+    ///
+    /// # Errors
+    /// As [`Self::validate`].
+    pub fn build(self) -> Result<MathVerifier, RewardConfigError> {
+        self.validate()?;
         let order = self.order();
-        check_methods("extraction", &order)?;
         Ok(MathVerifier::new(self, order))
     }
 
@@ -166,11 +174,11 @@ impl MathConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{RewardConfig, refusal};
 
     #[test]
     fn unusable_settings_are_refused_by_name() {
-        let error =
-            |text: &str| serde_json::from_str::<MathConfig>(text).unwrap().build().unwrap_err().to_string();
+        let error = |text: &str| refusal(&RewardConfig::MathVerify(serde_json::from_str(text).unwrap()));
         assert_eq!(error(r#"{"wrong_reward": 1.0}"#), "correct_reward = 1 must be above wrong_reward = 1");
         assert_eq!(error(r#"{"precision": 16}"#), "precision = 16: allowed is 0 to 15 decimals");
         assert!(
@@ -184,7 +192,7 @@ mod tests {
         );
         let infinite = MathConfig { correct_reward: Some(f64::INFINITY), ..MathConfig::default() };
         assert_eq!(
-            infinite.build().unwrap_err().to_string(),
+            refusal(&RewardConfig::MathVerify(infinite)),
             "correct_reward = inf: a reward must be finite"
         );
         assert!(serde_json::from_str::<MathConfig>(r#"{"precison": 3}"#).is_err());

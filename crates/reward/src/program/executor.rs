@@ -8,17 +8,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Processor time, in seconds. Default 5.
+    /// Processor time, in seconds; above 0, at most 86400. Default 5.
     pub cpu_seconds: f64,
-    /// Time from start to end, in seconds, waiting included. Default 10.
+    /// Time from start to end, in seconds, waiting included; above 0, at most 86400. Default 10.
     pub wall_seconds: f64,
-    /// Memory, in MiB. Default 512.
+    /// Memory, in MiB; 32 to 1048576. Default 512.
     pub memory_mib: u64,
-    /// Processes, the program's own included. Default 1: it cannot start another.
+    /// Processes, the program's own included; 1 to 1024. Default 1: it cannot start another.
     pub processes: u64,
-    /// Size of a file that it writes, in MiB. Default 16.
+    /// Size of a file that it writes, in MiB; up to 1048576. Default 16.
     pub file_mib: u64,
-    /// Bytes of standard output and of standard error that are read, in KiB; a program that writes more is stopped. Default 1024.
+    /// Bytes of standard output and of standard error that are read, in KiB, 1 to 1048576; a program that writes more is stopped.
+    /// Default 1024.
     pub output_kib: u64,
 }
 
@@ -32,6 +33,32 @@ impl Default for Limits {
             file_mib: 16,
             output_kib: 1024,
         }
+    }
+}
+
+impl Limits {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`ExecutorError::OutOfRange`], naming the key within the table `limits`.
+    pub fn validate(&self) -> Result<(), ExecutorError> {
+        let seconds = [("limits.cpu_seconds", self.cpu_seconds), ("limits.wall_seconds", self.wall_seconds)];
+        for (key, value) in seconds {
+            if !(value > 0.0 && value <= 86_400.0) {
+                return Err(ExecutorError::out_of_range(key, value, "above 0 and at most 86400"));
+            }
+        }
+        for (key, value, range, allowed) in [
+            ("limits.memory_mib", self.memory_mib, 32..=1 << 20, "32 to 1048576"),
+            ("limits.processes", self.processes, 1..=1024, "1 to 1024"),
+            ("limits.file_mib", self.file_mib, 0..=1 << 20, "0 to 1048576"),
+            ("limits.output_kib", self.output_kib, 1..=1 << 20, "1 to 1048576"),
+        ] {
+            if !range.contains(&value) {
+                return Err(ExecutorError::out_of_range(key, value, allowed));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -206,4 +233,34 @@ pub enum ExecutorError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+}
+
+impl ExecutorError {
+    pub(crate) fn out_of_range(key: &'static str, value: impl ToString, allowed: &'static str) -> Self {
+        Self::OutOfRange { key, value: value.to_string(), allowed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_out_of_range_is_named_with_what_is_allowed() {
+        let refusal = |change: fn(&mut Limits)| {
+            let mut limits = Limits::default();
+            change(&mut limits);
+            limits.validate().unwrap_err().to_string()
+        };
+        assert_eq!(
+            refusal(|limits| limits.cpu_seconds = f64::NAN),
+            "limits.cpu_seconds = NaN: allowed is above 0 and at most 86400"
+        );
+        assert_eq!(
+            refusal(|limits| limits.memory_mib = 1),
+            "limits.memory_mib = 1: allowed is 32 to 1048576"
+        );
+        assert_eq!(refusal(|limits| limits.processes = 0), "limits.processes = 0: allowed is 1 to 1024");
+        assert!(Limits::default().validate().is_ok());
+    }
 }

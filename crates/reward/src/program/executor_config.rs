@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::executor::{Executor, ExecutorError};
-use super::sandbox_config::{BubblewrapConfig, LocalSandboxConfig};
+use super::sandbox_config::{BubblewrapConfig, LocalSandboxConfig, Settings};
 
 /// Where programs run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,6 +53,11 @@ pub struct SandboxFusionConfig {
     pub backoff_seconds: f64,
 }
 
+const MOST_RETRIES: u32 = 20;
+
+/// Longest wait before a request is sent again.
+pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
 fn default_retries() -> u32 {
     5
 }
@@ -65,9 +71,41 @@ impl SandboxFusionConfig {
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), retries: default_retries(), backoff_seconds: default_backoff() }
     }
+
+    /// Checks the address and the ranges.
+    ///
+    /// # Errors
+    /// [`ExecutorError::OutOfRange`], naming the key.
+    pub fn validate(&self) -> Result<(), ExecutorError> {
+        let address = self.url.trim_end_matches('/');
+        if address.strip_prefix("http://").is_none_or(str::is_empty) {
+            let allowed = "the server's address, beginning with http://";
+            return Err(ExecutorError::out_of_range("url", &self.url, allowed));
+        }
+        if self.retries > MOST_RETRIES {
+            return Err(ExecutorError::out_of_range("retries", self.retries, "up to 20"));
+        }
+        if !(0.0..=LONGEST_BACKOFF.as_secs_f64()).contains(&self.backoff_seconds) {
+            return Err(ExecutorError::out_of_range("backoff_seconds", self.backoff_seconds, "0 to 30"));
+        }
+        Ok(())
+    }
 }
 
 impl ExecutorConfig {
+    /// Checks the settings, without starting anything or looking at the machine.
+    ///
+    /// # Errors
+    /// [`ExecutorError::OutOfRange`], naming the key.
+    pub fn validate(&self) -> Result<(), ExecutorError> {
+        match self {
+            Self::Local(config) => Settings::from(config).validate(),
+            Self::Bubblewrap(config) => Settings::from(config).validate(),
+            Self::Wasm(_) => Ok(()),
+            Self::SandboxFusion(config) => config.validate(),
+        }
+    }
+
     /// Builds the executor.
     ///
     /// # Errors
@@ -129,5 +167,24 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_address_that_is_not_plain_http_and_numbers_out_of_range_are_refused() {
+        let refused = |change: fn(&mut SandboxFusionConfig)| {
+            let mut config = SandboxFusionConfig::new("http://127.0.0.1:1/");
+            change(&mut config);
+            let config = ExecutorConfig::SandboxFusion(config);
+            let refusal = config.validate().unwrap_err().to_string();
+            if cfg!(feature = "remote") {
+                assert_eq!(config.build().unwrap_err().to_string(), refusal);
+            }
+            refusal
+        };
+        assert!(refused(|c| c.url = "https://a".into()).starts_with("url = https://a: allowed is"));
+        assert!(refused(|c| c.url = "http://".into()).starts_with("url = http://: allowed is"));
+        assert_eq!(refused(|c| c.retries = 21), "retries = 21: allowed is up to 20");
+        assert_eq!(refused(|c| c.backoff_seconds = f64::NAN), "backoff_seconds = NaN: allowed is 0 to 30");
+        assert!(SandboxFusionConfig::new("http://127.0.0.1:1/").validate().is_ok());
     }
 }

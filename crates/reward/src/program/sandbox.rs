@@ -15,7 +15,10 @@ use std::{
 
 use nix::{fcntl::OFlag, libc, unistd::pipe2};
 
-use super::{Executor, ExecutorError, Job, Limits, Outcome, ProgramExit, Session, sandbox_config::Settings};
+use super::{
+    Executor, ExecutorError, Job, Limits, Outcome, ProgramExit, Session,
+    sandbox_config::{MAX_SLOTS, Settings},
+};
 
 pub(crate) mod interpreter;
 pub(crate) mod landlock;
@@ -38,7 +41,7 @@ use self::{
     running::Running,
     seccomp::Filter,
     slots::{Slot, Slots},
-    users::{MAX_SLOTS, Users},
+    users::Users,
     work_dir::WorkDir,
 };
 
@@ -148,24 +151,10 @@ impl Core {
         with_seccomp: bool,
         walls: impl FnOnce(&Interpreter) -> Result<Walls, ExecutorError>,
     ) -> Result<Self, ExecutorError> {
+        settings.validate()?;
         // At least two, since tests that assert take two programs at a time.
         let cores = || std::thread::available_parallelism().map_or(2, usize::from).clamp(2, MAX_SLOTS);
         let slots = settings.slots.unwrap_or_else(cores);
-        if !(1..=MAX_SLOTS).contains(&slots) {
-            return Err(ExecutorError::OutOfRange {
-                key: "slots",
-                value: slots.to_string(),
-                allowed: "1 to 256",
-            });
-        }
-        let patience = settings.slot_wait_seconds;
-        if !(0.0..=1e6).contains(&patience) {
-            return Err(ExecutorError::OutOfRange {
-                key: "slot_wait_seconds",
-                value: patience.to_string(),
-                allowed: "0 to 1000000",
-            });
-        }
         let root = nix::unistd::geteuid().is_root();
         let users = root.then(Users::of_this_process).flatten();
         if root && users.is_none() {
@@ -191,7 +180,7 @@ impl Core {
             with_seccomp,
             interpreter,
             users,
-            slots: Slots::new(slots, Duration::from_secs_f64(patience)),
+            slots: Slots::new(slots, Duration::from_secs_f64(settings.slot_wait_seconds)),
             directory,
             disk_bytes: settings.disk_mib.saturating_mul(1 << 20),
             spawner,
@@ -229,20 +218,17 @@ impl Core {
 
     /// Starts a program once there is a slot for it.
     fn start(self: &Arc<Self>, job: &Job, arguments: &[&str]) -> Result<Running, ExecutorError> {
-        limits::check(&job.limits)?;
+        job.limits.validate()?;
         let [slot] = self.acquire()?;
         self.start_in(slot, job, arguments)
     }
 
     /// Starts two programs once there are slots for both.
     fn start_pair(self: &Arc<Self>, jobs: [&Job; 2]) -> Result<[Running; 2], ExecutorError> {
-        jobs.iter().try_for_each(|job| limits::check(&job.limits))?;
+        jobs.iter().try_for_each(|job| job.limits.validate())?;
         if self.slots.count() < 2 {
-            return Err(ExecutorError::OutOfRange {
-                key: "slots",
-                value: "1".to_owned(),
-                allowed: "2 to 256 where tests assert, since tests and program run beside each other",
-            });
+            let allowed = "2 to 256 where tests assert, since tests and program run beside each other";
+            return Err(ExecutorError::out_of_range("slots", 1, allowed));
         }
         let [first, second] = self.acquire()?;
         Ok([self.start_in(first, jobs[0], &[])?, self.start_in(second, jobs[1], &[])?])

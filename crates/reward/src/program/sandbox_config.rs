@@ -4,6 +4,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::ExecutorError;
+
+/// Most programs that run at once.
+pub(crate) const MAX_SLOTS: usize = 256;
+
 /// Settings of the local sandbox, the executor `local`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -12,7 +17,7 @@ pub struct LocalSandboxConfig {
     pub python: Option<PathBuf>,
     /// Programs that run at once, 1 to 256; more wait. Default: one a processor core, and two at least.
     pub slots: Option<usize>,
-    /// Seconds that a program waits for a slot before that is a fault of the executor. Default 600.
+    /// Seconds that a program waits for a slot before that is a fault of the executor; 0 to 1000000. Default 600.
     pub slot_wait_seconds: f64,
     /// Where programs have their directories. Default: the system's directory for temporary files.
     pub directory: Option<PathBuf>,
@@ -63,12 +68,33 @@ impl Default for BubblewrapConfig {
 
 /// The settings that both have.
 #[derive(Debug)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "what is not checked is read where a sandbox is built")
+)]
 pub(crate) struct Settings<'a> {
     pub(crate) python: Option<&'a Path>,
     pub(crate) slots: Option<usize>,
     pub(crate) slot_wait_seconds: f64,
     pub(crate) directory: Option<&'a Path>,
     pub(crate) disk_mib: u64,
+}
+
+impl Settings<'_> {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`ExecutorError::OutOfRange`], naming the key.
+    pub(crate) fn validate(&self) -> Result<(), ExecutorError> {
+        if let Some(slots) = self.slots.filter(|slots| !(1..=MAX_SLOTS).contains(slots)) {
+            return Err(ExecutorError::out_of_range("slots", slots, "1 to 256"));
+        }
+        let patience = self.slot_wait_seconds;
+        if !(0.0..=1e6).contains(&patience) {
+            return Err(ExecutorError::out_of_range("slot_wait_seconds", patience, "0 to 1000000"));
+        }
+        Ok(())
+    }
 }
 
 impl<'a> From<&'a LocalSandboxConfig> for Settings<'a> {

@@ -7,13 +7,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::executor::{Executor, ExecutorError, Job, Outcome, ProgramExit, Session};
-use super::executor_config::SandboxFusionConfig;
+use super::executor_config::{LONGEST_BACKOFF, SandboxFusionConfig};
 
 const NAME: &str = "sandbox_fusion";
-
-const MOST_RETRIES: u32 = 20;
-
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// What a server may take beyond the program's own time, before the request is given up.
 const SLACK: Duration = Duration::from_secs(30);
@@ -40,24 +36,13 @@ impl SandboxFusion {
     /// An executor for the server of `config`; nothing is sent yet.
     ///
     /// # Errors
-    /// When the address is not plain HTTP, or a number is out of range.
+    /// As [`SandboxFusionConfig::validate`].
     pub fn new(config: &SandboxFusionConfig) -> Result<Self, ExecutorError> {
-        let refuse = |key, value: String, allowed| Err(ExecutorError::OutOfRange { key, value, allowed });
-        let url = config.url.trim_end_matches('/');
-        if url.strip_prefix("http://").is_none_or(str::is_empty) {
-            return refuse("url", config.url.clone(), "the server's address, beginning with http://");
-        }
-        if config.retries > MOST_RETRIES {
-            return refuse("retries", config.retries.to_string(), "up to 20");
-        }
-        let seconds = config.backoff_seconds;
-        if !(seconds >= 0.0 && seconds <= LONGEST_BACKOFF.as_secs_f64()) {
-            return refuse("backoff_seconds", seconds.to_string(), "0 to 30");
-        }
+        config.validate()?;
         Ok(Self {
-            endpoint: format!("{url}/run_code"),
+            endpoint: format!("{}/run_code", config.url.trim_end_matches('/')),
             retries: config.retries,
-            backoff: Duration::from_secs_f64(seconds),
+            backoff: Duration::from_secs_f64(config.backoff_seconds),
         })
     }
 
@@ -207,23 +192,4 @@ enum RunStatus {
     Finished,
     TimeLimitExceeded,
     Error,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unusable_settings_are_refused_by_name() {
-        let refused = |change: fn(&mut SandboxFusionConfig)| {
-            let mut config = SandboxFusionConfig::new("http://127.0.0.1:1/");
-            change(&mut config);
-            SandboxFusion::new(&config).unwrap_err().to_string()
-        };
-        assert!(refused(|c| c.url = "https://a".into()).starts_with("url = https://a: allowed is"));
-        assert!(refused(|c| c.url = "http://".into()).starts_with("url = http://: allowed is"));
-        assert_eq!(refused(|c| c.retries = 21), "retries = 21: allowed is up to 20");
-        assert_eq!(refused(|c| c.backoff_seconds = f64::NAN), "backoff_seconds = NaN: allowed is 0 to 30");
-        assert!(SandboxFusion::new(&SandboxFusionConfig::new("http://127.0.0.1:1/")).is_ok());
-    }
 }

@@ -80,11 +80,17 @@ impl Default for CodeConfig {
 }
 
 impl CodeConfig {
-    /// Checks what can be checked without an executor.
+    /// Checks the settings, those of the executor included. No program is run, and the machine is not looked at.
     ///
     /// # Errors
     /// When a reward is not finite, a right program does not earn more than a wrong one, or a number is out of range.
     pub fn validate(&self) -> Result<(), RewardConfigError> {
+        self.check_own()?;
+        self.executor.validate().map_err(|error| refused(error).within("executor"))
+    }
+
+    /// Checks all but the executor.
+    fn check_own(&self) -> Result<(), RewardConfigError> {
         check_rewards(self.correct_reward, self.wrong_reward)?;
         let refuse =
             |key: &str, value: String, allowed| Err(RewardConfigError::out_of_range(key, value, allowed));
@@ -94,23 +100,7 @@ impl CodeConfig {
         if self.score == (ProgramScore::Fraction { first: Some(0) }) {
             return refuse("score.first", "0".to_owned(), "at least 1");
         }
-        let limits = &self.limits;
-        let seconds =
-            [("limits.cpu_seconds", limits.cpu_seconds), ("limits.wall_seconds", limits.wall_seconds)];
-        if let Some((key, value)) =
-            seconds.into_iter().find(|(_, value)| !(*value > 0.0 && *value <= 86_400.0))
-        {
-            return refuse(key, value.to_string(), "above 0, up to 86400");
-        }
-        let counts = [
-            ("limits.memory_mib", limits.memory_mib),
-            ("limits.processes", limits.processes),
-            ("limits.output_kib", limits.output_kib),
-        ];
-        if let Some((key, _)) = counts.into_iter().find(|(_, value)| *value == 0) {
-            return refuse(key, "0".to_owned(), "at least 1");
-        }
-        Ok(())
+        self.limits.validate().map_err(refused)
     }
 
     /// Builds the verifier with the executor that is configured.
@@ -119,10 +109,7 @@ impl CodeConfig {
     /// As [`Self::validate`], and when the executor cannot be built.
     pub fn build(self) -> Result<CodeVerifier, RewardConfigError> {
         self.validate()?;
-        let executor = self
-            .executor
-            .build()
-            .map_err(|source| RewardConfigProblem::Executor { source }.at("executor"))?;
+        let executor = self.executor.build().map_err(|error| refused(error).within("executor"))?;
         Ok(CodeVerifier { config: self, executor })
     }
 
@@ -131,8 +118,18 @@ impl CodeConfig {
     /// # Errors
     /// As [`Self::validate`].
     pub fn build_with(self, executor: Arc<dyn Executor>) -> Result<CodeVerifier, RewardConfigError> {
-        self.validate()?;
+        self.check_own()?;
         Ok(CodeVerifier { config: self, executor })
+    }
+}
+
+/// What an executor refuses, by the key that it names, if any.
+fn refused(error: ExecutorError) -> RewardConfigError {
+    match error {
+        ExecutorError::OutOfRange { key, value, allowed } => {
+            RewardConfigError::out_of_range(key, value, allowed)
+        }
+        source => RewardConfigProblem::Executor { source }.at(""),
     }
 }
 
@@ -269,7 +266,9 @@ impl RewardVerifier for CodeVerifier {
 #[cfg(test)]
 mod tests {
     use super::super::executor::{Job, Outcome, Session};
+    use super::super::sandbox_config::LocalSandboxConfig;
     use super::*;
+    use crate::config::{RewardConfig, refusal};
 
     /// An executor that is down.
     #[derive(Debug)]
@@ -345,7 +344,9 @@ mod tests {
         let error = |change: fn(&mut CodeConfig)| {
             let mut config = CodeConfig::default();
             change(&mut config);
-            config.build_with(Arc::new(Down)).unwrap_err().to_string()
+            let text = refusal(&RewardConfig::Code(config.clone()));
+            assert_eq!(config.build_with(Arc::new(Down)).unwrap_err().to_string(), text);
+            text
         };
         assert_eq!(error(|c| c.wrong_reward = f64::NAN), "wrong_reward = NaN: a reward must be finite");
         assert_eq!(error(|c| c.wrong_reward = 1.0), "correct_reward = 1 must be above wrong_reward = 1");
@@ -356,9 +357,18 @@ mod tests {
         );
         assert_eq!(
             error(|c| c.limits.wall_seconds = f64::NAN),
-            "limits.wall_seconds = NaN: allowed is above 0, up to 86400"
+            "limits.wall_seconds = NaN: allowed is above 0 and at most 86400"
         );
-        assert_eq!(error(|c| c.limits.output_kib = 0), "limits.output_kib = 0: allowed is at least 1");
+        assert_eq!(error(|c| c.limits.output_kib = 0), "limits.output_kib = 0: allowed is 1 to 1048576");
+    }
+
+    #[test]
+    fn settings_of_the_executor_are_refused_by_name_where_it_is_used() {
+        let local = LocalSandboxConfig { slots: Some(0), ..LocalSandboxConfig::default() };
+        let config = CodeConfig { executor: ExecutorConfig::Local(local), ..CodeConfig::default() };
+        let text = refusal(&RewardConfig::Code(config.clone()));
+        assert_eq!(text, "executor.slots = 0: allowed is 1 to 256");
+        assert!(config.build_with(Arc::new(Down)).is_ok());
     }
 
     #[test]

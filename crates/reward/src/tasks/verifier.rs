@@ -35,13 +35,22 @@ impl Default for TaskVerifierConfig {
 }
 
 impl TaskVerifierConfig {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// When a reward is not finite, a right answer does not earn more than a wrong one, or the extraction order is empty or names
+    /// a method twice.
+    pub fn validate(&self) -> Result<(), RewardConfigError> {
+        check_rewards(self.correct_reward, self.wrong_reward)?;
+        check_methods("extraction.order", &self.extraction.order)
+    }
+
     /// Builds the verifier.
     ///
     /// # Errors
-    /// When a reward is not finite or a right answer does not earn more than a wrong one.
+    /// As [`Self::validate`].
     pub fn build(self) -> Result<TaskVerifier, RewardConfigError> {
-        check_rewards(self.correct_reward, self.wrong_reward)?;
-        check_methods("extraction.order", &self.extraction.order)?;
+        self.validate()?;
         Ok(TaskVerifier { config: self })
     }
 }
@@ -248,6 +257,7 @@ fn is_part_of(part: &[BigInt], whole: &[BigInt]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{RewardConfig, refusal};
 
     fn reward(task: &str, answer: &str, extra: &str, response: &str) -> Option<f64> {
         let mut prompt = Prompt::new("p", "?", answer).with_data_source(format!("firebrick/{task}"));
@@ -398,7 +408,7 @@ mod tests {
 
     #[test]
     fn unusable_rewards_are_refused_by_name() {
-        let error = |config: TaskVerifierConfig| config.build().unwrap_err().to_string();
+        let error = |config: TaskVerifierConfig| refusal(&RewardConfig::Task(config));
         assert_eq!(
             error(TaskVerifierConfig { wrong_reward: 1.0, ..Default::default() }),
             "correct_reward = 1 must be above wrong_reward = 1"

@@ -2,14 +2,13 @@
 
 use std::{fs, process};
 
+use crate::program::sandbox_config::MAX_SLOTS;
+
 /// One user number for each slot, which nobody else on the machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Users {
     first: u32,
 }
-
-/// Slots that can have a number of their own.
-pub(crate) const MAX_SLOTS: usize = 256;
 
 impl Users {
     /// Numbers of this process: 7 · 2²⁸ + 2⁸ · its process number (mod 2²⁰) and up, beyond those of accounts and containers
