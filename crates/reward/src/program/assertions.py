@@ -1,6 +1,8 @@
 """Holds the tests, which may be trusted, and never the candidate's program: what they call is elsewhere."""
 import ast
 import builtins
+import json
+import random
 
 
 class CandidateError(Exception):

@@ -9,6 +9,9 @@ pub(crate) const CANDIDATE: &str = concat!(include_str!("wire.py"), "\n\n", incl
 pub(crate) const TESTS: &str = concat!(include_str!("wire.py"), "\n\n", include_str!("assertions.py"));
 
 /// What [`CANDIDATE`] reads first: the program, and the calls if all are known. None of them means that they follow, a line each.
+///
+/// JSON, and but for names an expression of Python: characters beyond ASCII stand for themselves, since Python does not know pairs of
+/// surrogates.
 pub(crate) fn candidate_setup(nonce: &str, code: &str, calls: Option<&[String]>) -> String {
     // Programs for calls rely on the imports that the sites of their problems make for them; those for assertions must not.
     let (prelude, calls) = match calls {

@@ -5,9 +5,7 @@ hexadecimal, `c` a complex number, `b` bytes, `y` a bytearray, `t` a tuple, `s` 
 `d` a dict as a list of pairs.
 """
 import io
-import json
 import os
-import random
 import sys
 import types
 
@@ -106,7 +104,8 @@ def open_channel():
     try:
         source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     except (AttributeError, OSError):  # WASI cannot duplicate a descriptor
-        source, sink = sys.stdin.buffer, sys.stdout.buffer
+        # Detached, or they would be closed together with the text files in front of them.
+        source, sink = sys.stdin.detach(), sys.stdout.detach()
         sys.stdin, sys.stdout = io.StringIO(), DeadEnd()
         sys.__stdin__, sys.__stdout__ = sys.stdin, sys.stdout
     else:
