@@ -1,4 +1,4 @@
-//! The grader of mathematics on any bytes: `RUSTC_BOOTSTRAP=1 cargo fuzz run math`.
+//! The grader of mathematics on any bytes; CONTRIBUTING.md has the command.
 
 #![no_main]
 

@@ -62,6 +62,8 @@ mod sandbox;
 mod sandbox_config;
 #[cfg(feature = "remote")]
 mod sandbox_fusion;
+#[cfg(any(target_os = "linux", feature = "wasm"))]
+mod slots;
 mod stdin_tests;
 mod test_suite;
 mod value;

@@ -1,4 +1,6 @@
 //! Programs that try to be scored right without being right: each scores 0, and none is left unscored.
+//!
+//! In the local sandbox and, built with the feature `wasm`, in the Python that `FIREBRICK_PYTHON_WASM` names.
 
 #![cfg(all(feature = "programs", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
@@ -7,21 +9,45 @@ mod support;
 
 use firebrick_core::{Prompt, RewardVerifier, Sample, Verdict};
 use firebrick_reward::program::{CodeConfig, CodeVerifier, Limits};
+#[cfg(feature = "wasm")]
+use firebrick_reward::program::{WasmConfig, WasmPython};
 use serde_json::{Value, json};
 use support::sandbox;
 
-fn verifier() -> CodeVerifier {
+fn local() -> CodeVerifier {
     let limits = Limits { wall_seconds: 4.0, ..Limits::default() };
     CodeConfig { limits, ..CodeConfig::default() }.build_with(sandbox()).unwrap()
 }
 
-fn reward(tests: &Value, code: &str) -> f64 {
+#[cfg(not(feature = "wasm"))]
+fn wasm() -> Option<CodeVerifier> {
+    None
+}
+
+#[cfg(feature = "wasm")]
+fn wasm() -> Option<CodeVerifier> {
+    let python = WasmPython::new(&WasmConfig::new(std::env::var_os("FIREBRICK_PYTHON_WASM")?)).unwrap();
+    // So long that a program is at the end of its tricks, and not of its time.
+    let limits = Limits { wall_seconds: 30.0, cpu_seconds: 15.0, ..Limits::default() };
+    Some(CodeConfig { limits, ..CodeConfig::default() }.build_with(std::sync::Arc::new(python)).unwrap())
+}
+
+fn reward_of(verifier: &CodeVerifier, tests: &Value, code: &str) -> f64 {
     let prompt = Prompt::new("p", "?", tests.to_string());
     let response = format!("```python\n{code}\n```");
-    match verifier().verify(&Sample::of_text(&prompt, &response)) {
+    match verifier.verify(&Sample::of_text(&prompt, &response)) {
         Ok(Verdict::Scored(score)) => score.reward,
         unscored => panic!("{unscored:?} for\n{code}"),
     }
+}
+
+/// The reward, which is the same wherever the program runs.
+fn reward(tests: &Value, code: &str) -> f64 {
+    let reward = reward_of(&local(), tests, code);
+    if let Some(wasm) = wasm() {
+        assert_eq!(reward_of(&wasm, tests, code), reward, "wasm, {tests}\n{code}");
+    }
+    reward
 }
 
 /// A problem whose answer is 7351 in every mode; a call `f(2)` must return it.
@@ -64,7 +90,7 @@ fn a_right_program_scores_in_spite_of_the_noise_that_it_makes() {
     assert_eq!(reward(&printed(), "import sys\nprint('noise', file=sys.stderr)\nprint(7351)"), 1.0);
     let left_behind = "import atexit, threading, time\natexit.register(print, 'bye')\n\
         threading.Thread(target=time.sleep, args=(1000,), daemon=False).start()\ndef f(x): return 7351";
-    assert_eq!(reward(&called(), left_behind), 1.0);
+    assert_eq!(reward_of(&local(), &called(), left_behind), 1.0);
 }
 
 #[test]

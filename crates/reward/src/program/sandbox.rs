@@ -10,14 +10,15 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nix::{fcntl::OFlag, libc, unistd::pipe2};
 
 use super::{
     Executor, ExecutorError, Job, Limits, Outcome, ProgramExit, Session,
-    sandbox_config::{MAX_SLOTS, Settings},
+    sandbox_config::Settings,
+    slots::{Slot, Slots},
 };
 
 pub(crate) mod interpreter;
@@ -28,7 +29,6 @@ pub(crate) mod offers;
 pub(crate) mod process;
 pub(crate) mod running;
 pub(crate) mod seccomp;
-pub(crate) mod slots;
 pub(crate) mod users;
 pub(crate) mod work_dir;
 
@@ -40,7 +40,6 @@ use self::{
     process::Ended,
     running::Running,
     seccomp::Filter,
-    slots::{Slot, Slots},
     users::Users,
     work_dir::WorkDir,
 };
@@ -152,9 +151,6 @@ impl Core {
         walls: impl FnOnce(&Interpreter) -> Result<Walls, ExecutorError>,
     ) -> Result<Self, ExecutorError> {
         settings.validate()?;
-        // At least two, since tests that assert take two programs at a time.
-        let cores = || std::thread::available_parallelism().map_or(2, usize::from).clamp(2, MAX_SLOTS);
-        let slots = settings.slots.unwrap_or_else(cores);
         let root = nix::unistd::geteuid().is_root();
         let users = root.then(Users::of_this_process).flatten();
         if root && users.is_none() {
@@ -180,7 +176,7 @@ impl Core {
             with_seccomp,
             interpreter,
             users,
-            slots: Slots::new(slots, Duration::from_secs_f64(settings.slot_wait_seconds)),
+            slots: Slots::of_settings(settings.slots, settings.slot_wait_seconds),
             directory,
             disk_bytes: settings.disk_mib.saturating_mul(1 << 20),
             spawner,
@@ -219,25 +215,15 @@ impl Core {
     /// Starts a program once there is a slot for it.
     fn start(self: &Arc<Self>, job: &Job, arguments: &[&str]) -> Result<Running, ExecutorError> {
         job.limits.validate()?;
-        let [slot] = self.acquire()?;
+        let [slot] = self.slots.take(self.name)?;
         self.start_in(slot, job, arguments)
     }
 
     /// Starts two programs once there are slots for both.
     fn start_pair(self: &Arc<Self>, jobs: [&Job; 2]) -> Result<[Running; 2], ExecutorError> {
         jobs.iter().try_for_each(|job| job.limits.validate())?;
-        if self.slots.count() < 2 {
-            let allowed = "2 to 256 where tests assert, since tests and program run beside each other";
-            return Err(ExecutorError::out_of_range("slots", 1, allowed));
-        }
-        let [first, second] = self.acquire()?;
+        let [first, second] = self.slots.take(self.name)?;
         Ok([self.start_in(first, jobs[0], &[])?, self.start_in(second, jobs[1], &[])?])
-    }
-
-    fn acquire<const N: usize>(&self) -> Result<[Slot; N], ExecutorError> {
-        self.slots
-            .acquire()
-            .ok_or_else(|| self.failed("waiting for a slot: none became free in `slot_wait_seconds`", None))
     }
 
     fn start_in(

