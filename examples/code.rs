@@ -12,6 +12,11 @@
 
 use firebrick_examples::{TrainingExample, train_and_report};
 use firebrick_trainer::Timings;
+use mimalloc::MiMalloc;
+
+/// Tensors come and go by the megabyte; with the system's allocator each fresh one costs page faults.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[expect(clippy::print_stdout, reason = "an example talks to its user")]
 fn main() -> anyhow::Result<()> {

@@ -11,6 +11,11 @@
 //! and after with standard errors, and exits with an error when nothing was learned.
 
 use firebrick_examples::{TrainingExample, train_and_report};
+use mimalloc::MiMalloc;
+
+/// Tensors come and go by the megabyte; with the system's allocator each fresh one costs page faults.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> anyhow::Result<()> {
     let config = TrainingExample::from_arguments().run_config("configs/math-cpu.toml")?;

@@ -24,6 +24,11 @@ use std::{process::ExitCode, time::Instant};
 
 use clap::{Parser, Subcommand};
 use firebrick_trainer::RunError;
+use mimalloc::MiMalloc;
+
+/// Tensors come and go by the megabyte; with the system's allocator each fresh one costs page faults.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// What shells report of a process that SIGINT ended.
 const INTERRUPTED: u8 = 130;

@@ -104,6 +104,7 @@ pub trait CausalLm<B: Backend>: Module<B> + ModuleDisplay {
         cache: &mut Self::Cache,
     ) -> Tensor<B, 3>;
 
-    /// Keeps only the given rows of the cache, in this order.
+    /// Keeps only the given rows of the cache, in this order. A row that is named several times is copied: completions of one
+    /// prompt share the reading of it.
     fn retain_rows(&self, cache: &mut Self::Cache, rows: &[usize]);
 }

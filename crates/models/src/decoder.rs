@@ -77,11 +77,11 @@ impl<B: FusedOps> DecoderBody<B> {
         mut cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 3> {
         let [rows, columns] = tokens.dims();
-        let device = tokens.device();
         let mask = match &mut cache {
-            Some(cache) => cache.grow(columns, &device),
-            None => CausalMask::new(columns, columns, &device),
+            Some(cache) => cache.grow(columns),
+            None => CausalMask::new(columns, columns, [].into()),
         };
+        let mask = if B::READS_MASK_BIAS { mask.with_bias(&tokens.device()) } else { mask };
         let positions = positions.flatten(0, 1);
         let angles = self.layers[0].self_attn.angles(&self.rotary, positions);
         // Two dimensions throughout: a projection of three runs one product, and one weight gradient, for
@@ -124,8 +124,8 @@ impl<B: FusedOps> CausalLm<B> for Decoder<B> {
         B::token_scores(hidden, self.head(), targets, options)
     }
 
-    fn new_cache(&self, left_padding: &[usize], device: &B::Device) -> KvCache<B> {
-        KvCache::new(self.model.layers.len(), left_padding, device)
+    fn new_cache(&self, left_padding: &[usize], _device: &B::Device) -> KvCache<B> {
+        KvCache::new(self.model.layers.len(), left_padding)
     }
 
     fn extend(

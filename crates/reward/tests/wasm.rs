@@ -220,6 +220,9 @@ fn problems_of_every_mode_are_graded() {
     let called = json!({"inputs": ["2", "[1]"], "outputs": ["4", "[1, 1]"], "fn_name": "f"});
     assert_eq!(reward(&called, "print('noise')\ndef f(x): return x * 2"), Some(1.0));
     assert_eq!(reward(&called, "def f(x): return x * 3"), Some(0.0));
+    let nested = format!("{}1{}", "[".repeat(90), "]".repeat(90));
+    let nested = json!({"inputs": [nested], "outputs": [nested], "fn_name": "f"});
+    assert_eq!(reward(&nested, "def f(x): return x"), Some(1.0));
     let asserted = json!({"test_list": ["assert f(2) == 4", "assert f('a') == 'aa'"]});
     assert_eq!(reward(&asserted, "print('noise')\ndef f(x): return x * 2"), Some(1.0));
     assert_eq!(reward(&asserted, "def f(x): return 4"), Some(0.0));

@@ -2,6 +2,8 @@
 //!
 //! Shapes: B rows, S columns, D hidden size, V vocabulary.
 
+use std::collections::HashMap;
+
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use firebrick_core::{
     CausalLm, Completion, FinishReason, GenerationRequest, PolicyRef, RolloutError, SamplingSpec, TokenId,
@@ -66,10 +68,7 @@ impl<'a, M> Batch<'a, M> {
     where
         M: CausalLm<B>,
     {
-        let padding = self.padding();
-        let mut cache = self.policy.model.new_cache(&padding, device);
-        let prompts = self.prompts(&padding);
-        let mut logits = self.extend(prompts, &mut cache, device)?;
+        let (mut cache, mut logits) = self.prefill(device)?;
         let mut steps = 1;
         loop {
             self.sample(&logits)?;
@@ -81,7 +80,8 @@ impl<'a, M> Batch<'a, M> {
                 break;
             }
             self.let_finished_leave(&mut cache);
-            logits = self.extend(self.rows.iter().map(Row::last).unzip(), &mut cache, device)?;
+            let last = self.rows.iter().map(Row::last).unzip();
+            logits = self.extend(self.rows.len(), last, &mut cache, device)?;
             steps += 1;
         }
         let mut rows = self.left;
@@ -92,28 +92,45 @@ impl<'a, M> Batch<'a, M> {
         Ok(rows.into_iter().map(|row| row.completion).collect())
     }
 
-    /// Columns of left padding of each row.
-    fn padding(&self) -> Vec<usize> {
-        let lengths = self.rows.iter().map(|row| row.completion.prompt_tokens().len());
-        let longest = lengths.clone().max().unwrap_or(0);
-        lengths.map(|length| longest - length).collect()
-    }
-
-    /// Tokens and positions of the padded prompts, row after row.
-    fn prompts(&self, padding: &[usize]) -> (Vec<TokenId>, Vec<usize>) {
+    /// Reads the prompts and returns the cache and the logits after each, row after row. A prompt that several rows share is read
+    /// once.
+    fn prefill<B: Backend>(&self, device: &B::Device) -> Result<(M::Cache, Vec<f32>), RolloutError>
+    where
+        M: CausalLm<B>,
+    {
+        let mut prompts: Vec<&[TokenId]> = Vec::new();
+        let mut seen = HashMap::new();
+        let of_row: Vec<usize> = self
+            .rows
+            .iter()
+            .map(|row| row.completion.prompt_tokens())
+            .map(|prompt| {
+                *seen.entry(prompt).or_insert_with(|| {
+                    prompts.push(prompt);
+                    prompts.len() - 1
+                })
+            })
+            .collect();
+        let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
+        let padding: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
         let (mut tokens, mut positions) = (Vec::new(), Vec::new());
-        for (row, pad) in self.rows.iter().zip(padding) {
-            let prompt = row.completion.prompt_tokens();
+        for (prompt, pad) in prompts.iter().zip(&padding) {
             tokens.extend(std::iter::repeat_n(FILLER, *pad).chain(prompt.iter().copied()));
             positions.extend(std::iter::repeat_n(0, *pad).chain(0..prompt.len()));
         }
-        (tokens, positions)
+        let mut cache = self.policy.model.new_cache(&padding, device);
+        let logits = self.extend(prompts.len(), (tokens, positions), &mut cache, device)?;
+        let vocab = logits.len() / prompts.len();
+        self.policy.model.retain_rows(&mut cache, &of_row);
+        let logits = of_row.iter().flat_map(|prompt| &logits[prompt * vocab..][..vocab]).copied().collect();
+        Ok((cache, logits))
     }
 
-    /// Appends as many tokens to each row of the cache and returns the logits after the last one, row after
+    /// Appends as many tokens to each of the cache's `rows` and returns the logits after the last one, row after
     /// row: the one place where the device is waited for.
     fn extend<B: Backend>(
         &self,
+        rows: usize,
         (tokens, positions): (Vec<TokenId>, Vec<usize>),
         cache: &mut M::Cache,
         device: &B::Device,
@@ -121,7 +138,7 @@ impl<'a, M> Batch<'a, M> {
     where
         M: CausalLm<B>,
     {
-        let shape = [self.rows.len(), tokens.len() / self.rows.len()];
+        let shape = [rows, tokens.len() / rows];
         let ints = |values: Vec<i64>| Tensor::<B, 2, Int>::from_data(TensorData::new(values, shape), device);
         let tokens = ints(tokens.into_iter().map(i64::from).collect());
         let positions = ints(positions.into_iter().map(|position| position as i64).collect());

@@ -1,6 +1,7 @@
 //! The embedded engine on a small decoder, on both CPU backends.
 
 use std::{
+    collections::HashSet,
     num::NonZeroUsize,
     sync::{Arc, Mutex},
 };
@@ -308,22 +309,25 @@ impl<B: FusedOps> CausalLm<B> for Watched<B> {
     }
 }
 
-/// Rows leave as soon as an eighth of the cached ones is finished.
+/// Each prompt is read once, for all that share it. Rows leave as soon as an eighth of the cached ones is finished.
 #[test]
-fn finished_rows_leave_the_batch() {
+fn prompts_are_shared_and_finished_rows_leave_the_batch() {
     for requests in [requests(), crowd()] {
         let model = Watched::<Flex> { decoder: model(), rows: Arc::default() };
         let completions = generate(&model, &requests, &sampling(), None).unwrap();
         let rows = model.rows.lock().unwrap();
         let running = |step| completions.iter().filter(|completion| completion.policy_len() > step).count();
         assert_eq!(completions.iter().map(Completion::policy_len).max(), Some(rows.len()));
-        for (step, rows) in rows.iter().enumerate() {
+        let prompts: HashSet<&[TokenId]> = requests.iter().map(|request| &*request.prompt).collect();
+        assert_eq!(rows[0], prompts.len());
+        for (step, rows) in rows.iter().enumerate().skip(1) {
             assert!(
                 running(step) <= *rows && (rows - running(step)) * 8 < *rows,
                 "{rows} rows at step {step}"
             );
         }
-        assert!(rows.is_sorted_by(|a, b| a >= b) && rows[rows.len() - 1] < rows[0], "{rows:?}");
+        let after = &rows[1..];
+        assert!(after.is_sorted_by(|a, b| a >= b) && after[after.len() - 1] < after[0], "{rows:?}");
     }
 }
 

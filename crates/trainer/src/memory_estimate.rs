@@ -36,7 +36,7 @@ pub struct MemoryEstimate {
     /// | `key-value cache` | in generation | keys and values of every layer for all rows that an engine serves at once |
     /// | `gradients` | in an optimizer step | one number per parameter |
     /// | `activations` | in an optimizer step | what the layers keep for the backward pass of the largest micro-batch |
-    /// | `logits` | in an optimizer step | what the scores of its response tokens keep, and the work on one chunk of them |
+    /// | `logits` | in an optimizer step | the work on one chunk of its response tokens |
     pub parts: Vec<(&'static str, u64)>,
 }
 
@@ -116,33 +116,29 @@ impl MicroBatch {
     fn activations(&self, config: &RunConfig) -> u64 {
         let model = &config.model;
         let width = model.hidden_size as u64;
-        let heads = model.num_attention_heads as u64;
-        let kv_heads = model.num_key_value_heads as u64;
-        let (queries, keys) = (heads * model.head_size() as u64, kv_heads * model.head_size() as u64);
+        let [queries, keys] = [model.num_attention_heads, model.num_key_value_heads]
+            .map(|heads| (heads * model.head_size()) as u64);
         let columns = self.positions - 1;
 
-        // A norm keeps what it is given, that divided by its root, the mean square and the root.
-        let norm = |numbers: u64, norms: u64| 2 * numbers + 2 * norms;
-        // Its scaled output is kept by the projections that read it.
-        let pre_norms = 2 * (norm(width, 1) + width);
-        let head_norms = if model.qk_norm { norm(queries, heads) + norm(keys, kv_heads) } else { 0 };
-        // Scaled queries, keys and values; shifted scores and their exponentials; the sums of these, what is divided by
-        // them, and the quotient for the output projection.
-        let attention = queries + 2 * keys + 2 * heads * columns + heads + 2 * queries;
-        // Gate, its sigmoid, their product, what is gated, and the result for the last projection.
-        let feed_forward = 5 * model.intermediate_size as u64;
+        // A norm keeps what it is given, and the projections that read it keep its output.
+        let pre_norms = 2 * 2 * width;
+        let head_norms = if model.qk_norm { queries + keys } else { 0 };
+        // Turned queries and keys, values, and what the output projection reads: scores are computed again.
+        let attention = 2 * queries + 2 * keys;
+        // Gate, what is gated, and the result for the last projection.
+        let feed_forward = 3 * model.intermediate_size as u64;
         let layers = model.num_hidden_layers as u64 * (pre_norms + head_norms + attention + feed_forward);
         // Cosines and sines, the same for all layers.
         let angles = 2 * (queries + keys);
-        let of_tokens = self.rows * columns * (layers + angles + norm(width, 1));
+        let of_tokens = self.rows * columns * (layers + angles + width);
         FLOAT * (of_tokens + self.rows * self.scored * width)
     }
 
-    /// Shifted logits of all scored tokens, and three more like them for one chunk: the logits and what the entropy needs.
+    /// Four numbers for each logit of one chunk: itself, its exponential, its probability and its gradient. None is kept.
     fn logits(&self, config: &RunConfig) -> u64 {
         let tokens = self.rows * self.scored;
         let chunk = tokens.min(ScoreOptions::default().chunk_tokens as u64);
-        FLOAT * config.model.vocab_size as u64 * (tokens + 3 * chunk)
+        FLOAT * config.model.vocab_size as u64 * 4 * chunk
     }
 }
 
@@ -193,8 +189,8 @@ mod tests {
     }
 
     /// Parameters: 2·80 + 2·(2·64 + 2·32 + 3·48 + 16) + 8 = 872.
-    /// Activations of a token in a layer: 2·(18 + 8) + 8 + 8 + 2·2·8 + 2 + 16 + 30 = 148; of a token in all:
-    /// 2·148 + 2·12 + 18 = 338. There are 12·8 tokens, and 12·4 scored ones of width 8.
+    /// Activations of a token in a layer: 2·2·8 + 2·8 + 2·4 + 3·6 = 74; of a token in all: 2·74 + 2·12 + 8 = 180. There are
+    /// 12·8 tokens, and 12·4 scored ones of width 8.
     /// Logits: 12·4 tokens, all in one chunk, four times over 10 ids.
     #[test]
     fn the_parts_are_those_computed_by_hand() {
@@ -204,7 +200,7 @@ mod tests {
             ("optimizer moments", 8 * 872),
             ("key-value cache", 4 * 512 * 9 * 2 * 2 * 4),
             ("gradients", 4 * 872),
-            ("activations", 4 * (12 * 8 * 338 + 12 * 4 * 8)),
+            ("activations", 4 * (12 * 8 * 180 + 12 * 4 * 8)),
             ("logits", 4 * 4 * 48 * 10),
         ];
         assert_eq!(estimate.parts, expected);
@@ -228,7 +224,7 @@ mod tests {
         let mut with = config();
         with.model.qk_norm = true;
         let [with, without] = [with, config()].map(|config| part(&config, "activations").unwrap());
-        assert_eq!(with - without, 4 * 12 * 8 * 2 * (2 * 8 + 2 * 2 + 2 * 4 + 2));
+        assert_eq!(with - without, 4 * 12 * 8 * 2 * (8 + 4));
     }
 
     #[test]
@@ -255,7 +251,7 @@ mod tests {
         let rows = |limit| {
             let mut config = config();
             config.train.micro_batch_tokens = limit;
-            part(&config, "activations").unwrap() / (4 * (8 * 338 + 4 * 8))
+            part(&config, "activations").unwrap() / (4 * (8 * 180 + 4 * 8))
         };
         assert_eq!([30, 1, 1_000_000, 0].map(rows), [3, 1, 12, 12]);
         let mut dealt_out = config();
@@ -271,13 +267,13 @@ mod tests {
         assert_eq!(part(&config, "reference policy"), Some(4 * 872));
     }
 
-    /// The process was measured at a peak of 156 MB, of which 20 to 30 MB are the program; its prompts have up to 20 tokens.
+    /// The process was measured at a peak of 83 MB, of which 20 to 30 MB are the program; its prompts have up to 20 tokens.
     #[test]
     fn the_math_run_is_estimated_to_a_factor_of_two() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/math-cpu.toml");
         let estimate = MemoryEstimate::of(&RunConfig::read(&path).unwrap(), 20);
         let megabytes = estimate.total() as f64 / 1e6;
-        assert!((131.0 / 2.0..131.0 * 2.0).contains(&megabytes), "{estimate}");
+        assert!((58.0 / 2.0..58.0 * 2.0).contains(&megabytes), "{estimate}");
     }
 
     #[test]

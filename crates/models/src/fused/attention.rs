@@ -5,39 +5,110 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::precision::{narrowed, widened};
 use crate::CausalMask;
 
+/// Heads of queries, keys and values, laid out so that one product broadcasts the keys over the R = H/G query heads that share
+/// them.
+struct Heads<B: Backend> {
+    /// Scaled queries, `[B, G, R, S, E]`.
+    queries: Tensor<B, 5>,
+    /// `[B, G, 1, E, K]`
+    keys: Tensor<B, 5>,
+    /// `[B, G, 1, K, E]`
+    values: Tensor<B, 5>,
+}
+
+impl<B: Backend> Heads<B> {
+    fn new(queries: Tensor<B, 4>, keys: Tensor<B, 4>, values: Tensor<B, 4>, mask: &CausalMask<B>) -> Self {
+        let scale = 1.0 / (queries.dims()[3] as f64).sqrt();
+        let [_, _, kv_heads, _] = keys.dims();
+        Self {
+            queries: by_group(queries.mul_scalar(scale), kv_heads),
+            keys: by_group(first_columns(keys, mask.keys()), kv_heads).permute([0, 1, 2, 4, 3]),
+            values: by_group(first_columns(values, mask.keys()), kv_heads),
+        }
+    }
+
+    /// e^score and its sum over the keys, with scores shifted so that the highest is 0; in f32 or wider.
+    fn weights(&self, mask: &CausalMask<B>) -> (Tensor<B, 5>, Tensor<B, 5>) {
+        let scores = self.queries.clone().matmul(self.keys.clone());
+        let scores = masked(widened(scores), mask);
+        // Shifting by a constant changes neither value nor gradient, so none flows through the maximum.
+        let highest = scores.clone().detach().max_dim(4);
+        let weights = (scores - highest).exp();
+        let total = weights.clone().sum_dim(4);
+        (weights, total)
+    }
+}
+
+/// The first columns of a cache.
+fn first_columns<B: Backend>(cache: Tensor<B, 4>, columns: usize) -> Tensor<B, 4> {
+    if cache.dims()[1] == columns { cache } else { cache.narrow(1, 0, columns) }
+}
+
+pub(super) fn composed_extend_cache<B: Backend>(
+    cache: Tensor<B, 4>,
+    columns: usize,
+    new: Tensor<B, 4>,
+) -> Tensor<B, 4> {
+    Tensor::cat(vec![first_columns(cache, columns), new], 1)
+}
+
+/// `[B, T, heads, E]` to `[B, G, heads/G, T, E]`.
+fn by_group<B: Backend>(x: Tensor<B, 4>, kv_heads: usize) -> Tensor<B, 5> {
+    let [rows, columns, heads, head] = x.dims();
+    x.reshape([rows, columns, kv_heads, heads / kv_heads, head]).permute([0, 2, 3, 1, 4])
+}
+
+/// `[B, G, R, T, E]` to `[B, T, G·R, E]`.
+fn by_token<B: Backend>(x: Tensor<B, 5>) -> Tensor<B, 4> {
+    let [rows, kv_heads, group, columns, head] = x.dims();
+    x.permute([0, 3, 1, 2, 4]).reshape([rows, columns, kv_heads * group, head])
+}
+
 pub(super) fn composed<B: Backend>(
     queries: Tensor<B, 4>,
     keys: Tensor<B, 4>,
     values: Tensor<B, 4>,
     mask: &CausalMask<B>,
 ) -> Tensor<B, 4> {
-    let [rows, columns, heads, head] = queries.dims();
-    let [_, seen, kv_heads, _] = keys.dims();
-    let group = heads / kv_heads;
-    // One product broadcasts the keys over the query heads that share them: [B, G, H/G, S, K].
-    let queries = queries.mul_scalar(1.0 / (head as f64).sqrt());
-    let queries = queries.reshape([rows, columns, kv_heads, group, head]).permute([0, 2, 3, 1, 4]);
-    let keys = keys.reshape([rows, seen, kv_heads, 1, head]).permute([0, 2, 3, 4, 1]);
-    let values = values.reshape([rows, seen, kv_heads, 1, head]).permute([0, 2, 3, 1, 4]);
-
-    let scores = masked(widened(queries.matmul(keys)), mask);
-    // Shifting by a constant changes neither value nor gradient, so none flows through the maximum.
-    let highest = scores.clone().detach().max_dim(4);
-    let weights = (scores - highest).exp();
-    let total = weights.clone().sum_dim(4);
     let dtype = values.dtype();
-    let attended = narrowed(weights, dtype).matmul(values).permute([0, 3, 1, 2, 4]);
-    let total = narrowed(total, dtype).permute([0, 3, 1, 2, 4]);
+    let heads = Heads::new(queries, keys, values, mask);
+    let (weights, total) = heads.weights(mask);
     // The division is left to the end, where there are E numbers to divide for each query instead of K.
-    attended.reshape([rows, columns, heads, head]) / total.reshape([rows, columns, heads, 1])
+    by_token(narrowed(weights, dtype).matmul(heads.values)) / by_token(narrowed(total, dtype))
+}
+
+/// Gradients of queries, keys and values. The probabilities p are computed again: ∂v = pᵀ·g, and with ∂p = g·vᵀ the scores have
+/// ∂s = p ⊙ (∂p − Σ p·∂p).
+pub(super) fn composed_backward<B: Backend>(
+    queries: Tensor<B, 4>,
+    keys: Tensor<B, 4>,
+    values: Tensor<B, 4>,
+    mask: &CausalMask<B>,
+    grad: Tensor<B, 4>,
+) -> [Tensor<B, 4>; 3] {
+    let dtype = values.dtype();
+    let [_, _, kv_heads, head] = keys.dims();
+    let heads = Heads::new(queries, keys, values, mask);
+    let (weights, total) = heads.weights(mask);
+    let weights = weights / total;
+    let grad = by_group(grad, kv_heads);
+    let transposed = |x: Tensor<B, 5>| x.permute([0, 1, 2, 4, 3]);
+    let value_grad = transposed(narrowed(weights.clone(), dtype)).matmul(grad.clone()).sum_dim(2);
+    let weight_grad = widened(grad.matmul(transposed(heads.values)));
+    let mean = (weights.clone() * weight_grad.clone()).sum_dim(4);
+    let score_grad = narrowed(weights * (weight_grad - mean), dtype);
+    let scale = 1.0 / (head as f64).sqrt();
+    let query_grad = score_grad.clone().matmul(transposed(heads.keys)).mul_scalar(scale);
+    let key_grad = transposed(score_grad).matmul(heads.queries).sum_dim(2);
+    [query_grad, key_grad, value_grad].map(by_token)
 }
 
 /// Adds the mask to scores `[B, G, H/G, S, K]`.
 fn masked<B: Backend>(scores: Tensor<B, 5>, mask: &CausalMask<B>) -> Tensor<B, 5> {
-    let Some(bias) = mask.bias() else { return scores };
+    let Some(bias) = mask.bias(&scores.device()) else { return scores };
     let shape = scores.dims();
     let [rows, kv_heads, group, columns, seen] = shape;
-    let bias = widened(bias.clone());
+    let bias = narrowed(bias, scores.dtype());
     match bias.dims()[0] {
         // Flat, so that one row of numbers is added to all others.
         1 => {
@@ -54,7 +125,6 @@ mod tests {
 
     use crate::{
         CausalMask,
-        mask::hide_left,
         reference::attend,
         testing::{assert_close, numbers, on_both_backends, tensor, values},
     };
@@ -76,13 +146,8 @@ mod tests {
             let (q, q_list) = heads::<B>(1, [rows, queries, query_heads]);
             let (k, k_list) = heads(2, [rows, seen, kv_heads]);
             let (v, v_list) = heads(3, [rows, seen, kv_heads]);
-            let device = Default::default();
             for padding in [[0, 0], [0, 2]] {
-                let mut mask = CausalMask::new(queries, seen, &device);
-                if let Some(hidden) = hide_left(&padding, &device) {
-                    let rest = Tensor::zeros([rows, seen - 2], &device);
-                    mask = mask.with_padding(Tensor::cat(vec![hidden, rest], 1));
-                }
+                let mask = CausalMask::new(queries, seen, padding.into());
                 let mut expected = Vec::new();
                 for row in 0..rows {
                     for query in 0..queries {
@@ -107,9 +172,7 @@ mod tests {
         fn a_query_that_sees_padding_only_is_finite<B>() {
             let (q, _) = heads::<B>(1, [1, 2, 2]);
             let (k, _) = heads(2, [1, 2, 2]);
-            let device = Default::default();
-            let hidden = hide_left(&[2], &device).unwrap();
-            let mask = CausalMask::new(2, 2, &device).with_padding(hidden);
+            let mask = CausalMask::new(2, 2, [2].into());
             let attended = values(&B::causal_attention(q, k.clone(), k, &mask));
             assert!(attended.iter().all(|x| x.is_finite()), "{attended:?}");
         }
@@ -118,7 +181,7 @@ mod tests {
             let q = tensor::<B, 4>(&[1000.0, 0.0], [1, 1, 1, 2]);
             let k = tensor(&[1000.0, 0.0, -1000.0, 0.0], [1, 2, 1, 2]);
             let v = tensor(&[1.0, 2.0, 3.0, 4.0], [1, 2, 1, 2]);
-            let attended = B::causal_attention(q, k, v, &CausalMask::new(1, 2, &Default::default()));
+            let attended = B::causal_attention(q, k, v, &CausalMask::new(1, 2, [].into()));
             assert_close(&values(&attended), &[1.0, 2.0], 0.0);
         }
     }

@@ -6,6 +6,19 @@ pub(super) fn composed<B: Backend>(gate: Tensor<B, 2>, up: Tensor<B, 2>) -> Tens
     gate.clone() * sigmoid(gate) * up
 }
 
+/// With s = sigmoid(gate): ∂gate = g·up·s·(1 + gate·(1 − s)) and ∂up = g·gate·s.
+pub(super) fn composed_backward<B: Backend>(
+    gate: Tensor<B, 2>,
+    up: Tensor<B, 2>,
+    grad: Tensor<B, 2>,
+) -> (Tensor<B, 2>, Tensor<B, 2>) {
+    let logistic = sigmoid(gate.clone());
+    let grad = grad * logistic.clone();
+    let up_grad = grad.clone() * gate.clone();
+    let slope = (gate * (logistic.neg().add_scalar(1.0))).add_scalar(1.0);
+    (grad * up * slope, up_grad)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::testing::{assert_close, on_both_backends, tensor, values};

@@ -12,6 +12,23 @@ pub(super) fn composed<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 1>, eps: f
     narrowed(x / root, dtype) * weight.unsqueeze()
 }
 
+/// With x̂ = x/r: ∂x = (g·w − x̂·mean(g·w·x̂))/r and ∂w = Σ g·x̂ over rows.
+pub(super) fn composed_backward<B: Backend>(
+    x: Tensor<B, 2>,
+    weight: Tensor<B, 1>,
+    eps: f64,
+    grad: Tensor<B, 2>,
+) -> (Tensor<B, 2>, Tensor<B, 1>) {
+    let dtype = x.dtype();
+    let (x, grad) = (widened(x), widened(grad));
+    let root = (x.clone() * x.clone()).mean_dim(1).add_scalar(eps).sqrt();
+    let normed = x / root.clone();
+    let scaled = grad.clone() * widened(weight).unsqueeze();
+    let along = (scaled.clone() * normed.clone()).mean_dim(1);
+    let weight_grad = (grad * normed.clone()).sum_dim(0).squeeze_dim(0);
+    (narrowed((scaled - normed * along) / root, dtype), narrowed(weight_grad, dtype))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{

@@ -13,6 +13,11 @@ pub(super) fn composed<B: Backend>(x: Tensor<B, 2>, angles: &RotaryAngles<B>) ->
     x * angles.cos.clone() + turned.reshape([tokens, width]) * angles.sin.clone()
 }
 
+/// Turning is orthogonal: a gradient goes back by the opposite angles.
+pub(super) fn composed_backward<B: Backend>(grad: Tensor<B, 2>, angles: &RotaryAngles<B>) -> Tensor<B, 2> {
+    composed(grad, &RotaryAngles { sin: angles.sin.clone().neg(), ..angles.clone() })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{

@@ -1,9 +1,12 @@
 //! Log-probs and entropies of chosen tokens, composed.
 
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{IndexingUpdateOp, Int, Tensor, backend::Backend};
 use firebrick_core::{EntropyMode, ScoreOptions, TokenScores};
 
-use super::{FusedOps, precision::widened};
+use super::{
+    FusedOps,
+    precision::{narrowed, widened},
+};
 
 pub(super) fn composed<B: FusedOps>(
     hidden: Tensor<B, 2>,
@@ -18,11 +21,7 @@ pub(super) fn composed<B: FusedOps>(
     for start in (0..tokens).step_by(options.chunk_tokens) {
         let len = options.chunk_tokens.min(tokens - start);
         let (hidden, targets) = (chunk(&hidden, start, len), targets.clone().narrow(0, start, len));
-        let logits = widened(hidden.matmul(head.clone()));
-        let logits = match options.temperature == 1.0 {
-            true => logits,
-            false => logits.div_scalar(options.temperature),
-        };
+        let logits = logits(hidden, head.clone(), options);
         match options.entropy {
             EntropyMode::Skip => {}
             EntropyMode::Detached => entropies.push(B::entropy(logits.clone())),
@@ -36,6 +35,63 @@ pub(super) fn composed<B: FusedOps>(
     }
 }
 
+/// Gradients of the hidden states and of the head, from those of log-probs and entropies, both `[N]`. Logits are computed again,
+/// chunk by chunk: with p = softmax(z), ∂z = (∂log_prob·(1_y − p) − ∂entropy·p·(log p + entropy)) / temperature.
+pub(super) fn composed_backward<B: Backend>(
+    hidden: Tensor<B, 2>,
+    head: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+    options: ScoreOptions,
+    log_prob_grad: Tensor<B, 1>,
+    entropy_grad: Option<Tensor<B, 1>>,
+) -> (Tensor<B, 2>, Tensor<B, 2>) {
+    let ([tokens, _], dtype) = (hidden.dims(), hidden.dtype());
+    let mut hidden_grads = Vec::new();
+    let mut head_grad: Option<Tensor<B, 2>> = None;
+    for start in (0..tokens).step_by(options.chunk_tokens) {
+        let len = options.chunk_tokens.min(tokens - start);
+        let column = |grad: Tensor<B, 1>| grad.narrow(0, start, len).unsqueeze_dim::<2>(1);
+        let part = chunk(&hidden, start, len);
+        let shifted = shifted(logits(part.clone(), head.clone(), options));
+        let weights = shifted.clone().exp();
+        let total = weights.clone().sum_dim(1);
+        let probs = weights / total.clone();
+        let given = column(log_prob_grad.clone());
+        let mut grad = probs.clone() * given.clone().neg();
+        if let Some(entropy_grad) = &entropy_grad {
+            let log_probs = shifted - total.log();
+            let entropy = (probs.clone() * log_probs.clone()).sum_dim(1).neg();
+            grad = grad - probs * (log_probs + entropy) * column(entropy_grad.clone());
+        }
+        let targets = targets.clone().narrow(0, start, len).unsqueeze_dim(1);
+        let grad = grad.scatter(1, targets, given, IndexingUpdateOp::Add).div_scalar(options.temperature);
+        let grad = narrowed(grad, dtype);
+        hidden_grads.push(grad.clone().matmul(head.clone().transpose()));
+        let part = part.transpose().matmul(grad);
+        head_grad = Some(match head_grad.take() {
+            Some(sum) => sum + part,
+            None => part,
+        });
+    }
+    let head_grad = head_grad.unwrap_or_else(|| Tensor::zeros(head.dims(), &head.device()));
+    (Tensor::cat(hidden_grads, 0), head_grad)
+}
+
+/// Logits over the temperature, in f32 or wider.
+fn logits<B: Backend>(hidden: Tensor<B, 2>, head: Tensor<B, 2>, options: ScoreOptions) -> Tensor<B, 2> {
+    let logits = widened(hidden.matmul(head));
+    match options.temperature == 1.0 {
+        true => logits,
+        false => logits.div_scalar(options.temperature),
+    }
+}
+
+/// Logits moved so that the highest of each row is 0.
+fn shifted<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 2> {
+    let highest = logits.clone().detach().max_dim(1);
+    logits - highest
+}
+
 /// Rows `start..start + len`; the tensor itself when that is all of them, which saves its gradient a copy.
 fn chunk<B: Backend>(hidden: &Tensor<B, 2>, start: usize, len: usize) -> Tensor<B, 2> {
     if len == hidden.dims()[0] { hidden.clone() } else { hidden.clone().narrow(0, start, len) }
@@ -43,16 +99,14 @@ fn chunk<B: Backend>(hidden: &Tensor<B, 2>, start: usize, len: usize) -> Tensor<
 
 /// Log-probs z_y − log Σ e^z of the targets y: `[N, V]` and `[N]` to `[N]`.
 fn chosen<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1> {
-    let highest = logits.clone().detach().max_dim(1);
-    let shifted = logits - highest;
+    let shifted = shifted(logits);
     let picked = shifted.clone().gather(1, targets.unsqueeze_dim(1));
     (picked - shifted.exp().sum_dim(1).log()).squeeze_dim(1)
 }
 
 /// Entropies log Σ e^z − Σ z·e^z / Σ e^z of logits shifted so that the highest is 0: `[N, V]` to `[N]`.
 pub(super) fn entropy<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 1> {
-    let highest = logits.clone().detach().max_dim(1);
-    let shifted = logits - highest;
+    let shifted = shifted(logits);
     let weights = shifted.clone().exp();
     let total = weights.clone().sum_dim(1);
     let mean = (shifted * weights).sum_dim(1) / total.clone();
