@@ -5,7 +5,10 @@ use burn::{
     tensor::{DType, FloatDType, Int, Tensor, backend::Backend},
 };
 use firebrick_core::{EntropyMode, ScoreOptions, TokenScores};
-use proptest::prelude::*;
+use proptest::{
+    prelude::*,
+    test_runner::{RngAlgorithm, TestRng, TestRunner},
+};
 
 use super::{FusedOps, attention, gated_silu, rms_norm, rotary, token_scores};
 use crate::{
@@ -54,25 +57,17 @@ fn random<B: Backend, const D: usize>(seed: u64, shape: [usize; D], scale: f32) 
     tensor(&list, shape)
 }
 
-fn cases(count: u32, test: impl Fn(&mut proptest::test_runner::TestRunner)) {
-    let config = ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() };
-    test(&mut proptest::test_runner::TestRunner::new_with_rng(
-        config,
-        proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
-    ));
-}
-
 /// Runs `check` on `count` draws of `strategy`, always the same.
 fn for_each<S: Strategy>(count: u32, strategy: S, check: impl Fn(S::Value)) {
-    cases(count, |runner| {
-        let outcome = runner.run(&strategy, |value| {
-            check(value);
-            Ok(())
-        });
-        if let Err(failure) = outcome {
-            panic!("{failure}");
-        }
+    let config = ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() };
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let outcome = TestRunner::new_with_rng(config, rng).run(&strategy, |value| {
+        check(value);
+        Ok(())
     });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
 }
 
 /// A mask, and sizes of an attention: rows, query heads for each head of keys, heads of keys, width of a head.

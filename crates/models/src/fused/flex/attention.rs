@@ -93,27 +93,23 @@ impl<'a> Layout<'a> {
         Matrix::new(&values[start..], [count, self.head], [self.query_width(), 1])
     }
 
-    /// Probabilities of queries `start..start + count` of a head over the keys that the last of them sees: `[count, K']` in
-    /// `scores`. Returns K'.
+    /// Probabilities of `queries` over the keys that the last of them sees: `[rows, K']` in `scores`. Returns K'.
+    ///
+    /// `first..=last` are the queries that the rows are; where it is one, they may be several heads of it.
     fn probabilities(
         &self,
         scores: &mut Vec<f32>,
-        [queries, keys]: [&[f32]; 2],
-        [row, head]: [usize; 2],
-        [start, count]: [usize; 2],
+        queries: Matrix<'_>,
+        keys: &[f32],
+        [row, kv_head]: [usize; 2],
+        [first, last]: [usize; 2],
     ) -> usize {
-        let seen = self.visible(row, start + count - 1).max(0).unsigned_abs();
-        scores.resize(count * seen, 0.0);
+        let seen = self.visible(row, last).max(0).unsigned_abs();
+        scores.resize(queries.height() * seen, 0.0);
         if seen > 0 {
-            multiply(
-                Target::new(scores, seen),
-                false,
-                self.scale(),
-                self.of_queries(queries, row, head, [start, count]),
-                self.seen(keys, row, head / self.group(), seen).transposed(),
-                Threads::One,
-            );
-            run(Softmax { scores, width: seen, visible: self.visible(row, start) });
+            let keys = self.seen(keys, row, kv_head, seen).transposed();
+            multiply(Target::new(scores, seen), false, self.scale(), queries, keys, Threads::One);
+            run(Softmax { scores, width: seen, visible: self.visible(row, first) });
         }
         seen
     }
@@ -167,11 +163,9 @@ pub(super) fn forward(
         let blocks = attended.chunks_mut(BLOCK * width).enumerate();
         blocks.map(move |(block, attended)| (row, block * BLOCK, attended))
     });
-    let attend =
-        |scores: &mut Vec<f32>, (row, start, attended): (usize, usize, &mut [f32])| match layout.queries() {
-            1 => attend_from_one(layout, scores, [queries, keys, values], row, attended),
-            _ => attend_from_block(layout, scores, [queries, keys, values], [row, start], attended),
-        };
+    let attend = |scores: &mut Vec<f32>, (row, start, attended): (usize, usize, &mut [f32])| {
+        attend(layout, scores, [queries, keys, values], [row, start], attended);
+    };
     if layout.is_worth_threads() {
         blocks.collect::<Vec<_>>().into_par_iter().for_each_init(Vec::new, attend);
     } else {
@@ -181,64 +175,31 @@ pub(super) fn forward(
     tensor(attended, shape)
 }
 
-/// The queries of a block, head by head.
-fn attend_from_block(
+/// What the queries from `start` on get, as many as `attended` has room for.
+fn attend(
     layout: Layout<'_>,
     scores: &mut Vec<f32>,
     [queries, keys, values]: [&[f32]; 3],
     [row, start]: [usize; 2],
     attended: &mut [f32],
 ) {
-    let count = attended.len() / layout.query_width();
-    for head in 0..layout.heads {
-        let seen = layout.probabilities(scores, [queries, keys], [row, head], [start, count]);
+    let (count, width, head_size) =
+        (attended.len() / layout.query_width(), layout.query_width(), layout.head);
+    // The rows of one product: of a single query the heads that share keys, of several those of one head.
+    let (heads, rows, stride) = match layout.queries() {
+        1 => (layout.group(), layout.group(), head_size),
+        _ => (1, count, width),
+    };
+    for head in (0..layout.heads).step_by(heads) {
+        let at = (row * layout.queries() + start) * width + head * head_size;
+        let queries = Matrix::new(&queries[at..], [rows, head_size], [stride, 1]);
+        let key_head = [row, head / layout.group()];
+        let seen = layout.probabilities(scores, queries, keys, key_head, [start, start + count - 1]);
         if seen > 0 {
-            multiply(
-                Target::new(&mut attended[head * layout.head..], layout.query_width()),
-                false,
-                1.0,
-                Matrix::rows(scores, seen),
-                layout.seen(values, row, head / layout.group(), seen),
-                Threads::One,
-            );
+            let target = Target::new(&mut attended[head * head_size..], stride);
+            let values = layout.seen(values, row, head / layout.group(), seen);
+            multiply(target, false, 1.0, Matrix::rows(scores, seen), values, Threads::One);
         }
-    }
-}
-
-/// One query: the heads that share keys are its rows.
-fn attend_from_one(
-    layout: Layout<'_>,
-    scores: &mut Vec<f32>,
-    [queries, keys, values]: [&[f32]; 3],
-    row: usize,
-    attended: &mut [f32],
-) {
-    let seen = layout.visible(row, 0).max(0).unsigned_abs();
-    if seen == 0 {
-        return;
-    }
-    let (group, width) = (layout.group(), layout.query_width());
-    scores.resize(group * seen, 0.0);
-    for kv_head in 0..layout.kv_heads {
-        let start = kv_head * group * layout.head;
-        let queries = &queries[row * width + start..];
-        multiply(
-            Target::new(scores, seen),
-            false,
-            layout.scale(),
-            Matrix::new(queries, [group, layout.head], [layout.head, 1]),
-            layout.seen(keys, row, kv_head, seen).transposed(),
-            Threads::One,
-        );
-        run(Softmax { scores, width: seen, visible: seen as isize });
-        multiply(
-            Target::new(&mut attended[start..], layout.head),
-            false,
-            1.0,
-            Matrix::rows(scores, seen),
-            layout.seen(values, row, kv_head, seen),
-            Threads::One,
-        );
     }
 }
 
@@ -312,7 +273,9 @@ fn head_gradients(
         let block = [start, BLOCK.min(layout.queries() - start)];
         for member in 0..group {
             let head = kv_head * group + member;
-            let seen = layout.probabilities(scores, [queries, keys], [row, head], block);
+            let queries = layout.of_queries(queries, row, head, block);
+            let last = start + block[1] - 1;
+            let seen = layout.probabilities(scores, queries, keys, [row, kv_head], [start, last]);
             if seen == 0 {
                 continue;
             }
@@ -332,7 +295,6 @@ fn head_gradients(
             let target = Target::new(&mut grads.queries[at..], group * head_size);
             let seen_keys = layout.seen(keys, row, kv_head, seen);
             multiply(target, false, layout.scale(), score_grad, seen_keys, Threads::One);
-            let queries = layout.of_queries(queries, row, head, block);
             let target = Target::new(&mut grads.keys[first * head_size..], head_size);
             multiply(target, true, layout.scale(), score_grad.transposed(), queries, Threads::One);
         }

@@ -30,6 +30,11 @@ impl<'a> Matrix<'a> {
         Self::new(values, [values.len() / columns, columns], [columns, 1])
     }
 
+    /// Number of rows.
+    pub(super) fn height(&self) -> usize {
+        self.rows
+    }
+
     pub(super) fn transposed(self) -> Self {
         Self {
             rows: self.columns,

@@ -14,9 +14,9 @@ use crate::RotaryAngles;
 /// Numbers that one thread works on at a time.
 const PIECE: usize = 1 << 15;
 
-/// Rows of a piece, at least one.
-fn piece(width: usize) -> usize {
-    (PIECE / width.max(1)).max(1)
+/// Numbers of a piece that is whole rows, at least one.
+fn whole_rows(width: usize) -> usize {
+    (PIECE / width.max(1)).max(1) * width
 }
 
 /// Turns pairs by their angles times `direction`.
@@ -25,7 +25,7 @@ pub(super) fn rotary(x: Tensor<Flex, 2>, angles: &RotaryAngles<Flex>, direction:
     let [head, _] = angles.quarter_turn.dims();
     let [x, cos, sin] = [x, angles.cos.clone(), angles.sin.clone()].map(contiguous);
     let mut turned = vec![0.0; tokens * width];
-    let size = piece(width) * width;
+    let size = whole_rows(width);
     turned
         .par_chunks_mut(size)
         .zip(numbers(&x).par_chunks(size))
@@ -68,7 +68,7 @@ pub(super) fn rms_norm(x: Tensor<Flex, 2>, weight: Tensor<Flex, 1>, eps: f64) ->
     let [rows, width] = x.dims();
     let (x, weight) = (contiguous(x), contiguous(weight));
     let mut normed = vec![0.0; rows * width];
-    let size = piece(width) * width;
+    let size = whole_rows(width);
     let weight = numbers(&weight);
     let pieces = normed.par_chunks_mut(size).zip(numbers(&x).par_chunks(size));
     pieces.for_each(|(normed, x)| run(RmsNorm { normed, x, weight, eps: eps as f32 }));
@@ -113,7 +113,7 @@ pub(super) fn rms_norm_backward(
     let (x, weight, grad) = (contiguous(x), contiguous(weight), contiguous(grad));
     let weight = numbers(&weight);
     let mut x_grad = vec![0.0; rows * width];
-    let size = piece(width) * width;
+    let size = whole_rows(width);
     let parts: Vec<Vec<f32>> = x_grad
         .par_chunks_mut(size)
         .zip(numbers(&x).par_chunks(size).zip(numbers(&grad).par_chunks(size)))

@@ -309,8 +309,9 @@ unsafe fn write_maps(maps: &[(&'static CStr, Vec<u8>); 3]) -> bool {
 ///
 /// # Safety
 /// For the child of `clone`. It calls only wrappers of single system calls, which POSIX or their source show to be safe after a
-/// fork and between `vfork` and exec: no allocation, no lock, no panic, no state of the process but `errno` of the waiting thread. Numbers of users and groups are set by `syscall`, since the C library's functions
-/// would signal threads that the child does not have.
+/// fork and between `vfork` and exec: no allocation, no lock, no panic, no state of the process but `errno` of the waiting
+/// thread. Numbers of users and groups are set by `syscall`, since the C library's functions would signal threads that the
+/// child does not have.
 unsafe fn become_program(prepared: &mut Prepared<'_>) {
     let launch = prepared.launch;
     let status = prepared.status;
