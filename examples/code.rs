@@ -11,15 +11,11 @@
 //! earns nothing. Prints held-out pass rates before and after, sample programs, and what verification costs of a step.
 
 use firebrick_examples::{TrainingExample, train_and_report};
-use firebrick_trainer::Timings;
-use mimalloc::MiMalloc;
-
-/// Tensors come and go by the megabyte; with the system's allocator each fresh one costs page faults.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+use firebrick_trainer::{Timings, keep_freed_memory};
 
 #[expect(clippy::print_stdout, reason = "an example talks to its user")]
 fn main() -> anyhow::Result<()> {
+    keep_freed_memory();
     let config = TrainingExample::from_arguments().run_config("configs/code-cpu.toml")?;
     let summary = train_and_report(&config)?;
     let sum = |part: fn(&Timings) -> f64| summary.steps.iter().map(|step| part(&step.timings)).sum::<f64>();

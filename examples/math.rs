@@ -11,13 +11,10 @@
 //! and after with standard errors, and exits with an error when nothing was learned.
 
 use firebrick_examples::{TrainingExample, train_and_report};
-use mimalloc::MiMalloc;
-
-/// Tensors come and go by the megabyte; with the system's allocator each fresh one costs page faults.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+use firebrick_trainer::keep_freed_memory;
 
 fn main() -> anyhow::Result<()> {
+    keep_freed_memory();
     let config = TrainingExample::from_arguments().run_config("configs/math-cpu.toml")?;
     train_and_report(&config)?;
     Ok(())

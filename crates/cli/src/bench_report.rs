@@ -15,6 +15,9 @@ pub(crate) struct BenchReport<'a> {
     pub(crate) parameters: usize,
     pub(crate) threads: usize,
     pub(crate) micro_batch_tokens: usize,
+    pub(crate) parallel_parts: usize,
+    pub(crate) recompute_activations: bool,
+    pub(crate) epochs: usize,
     pub(crate) warmup: usize,
     pub(crate) shape: Shape,
     #[serde(flatten)]
@@ -34,6 +37,9 @@ pub(crate) struct Measured {
     /// Seconds of each part and of the whole step, the wait for the device included.
     #[serde(serialize_with = "as_map")]
     seconds: Vec<(&'static str, Spread)>,
+    /// Processor time of a step, over all threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_seconds: Option<Spread>,
     /// From the start of the process to the end of the first step.
     seconds_to_first_step: f64,
     /// Mean absolute difference (nats) between the engine's log-probs and the trainer's before the first optimizer step.
@@ -45,9 +51,9 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Sums measured steps up, of which there is at least one; each comes with the seconds of all of it.
+    /// Sums measured steps up, of which there is at least one.
     pub(crate) fn new(
-        steps: &[(Timings, f64)],
+        steps: &[MeasuredStep],
         completions: usize,
         generated_tokens: u64,
         seconds_to_first_step: f64,
@@ -55,21 +61,32 @@ impl Measured {
     ) -> Self {
         let names = Timings::default().parts().map(|(name, _)| name).into_iter().enumerate();
         let mut seconds: Vec<(&'static str, Spread)> = names
-            .map(|(part, name)| (name, Spread::of(steps.iter().map(|(timings, _)| timings.parts()[part].1))))
+            .map(|(part, name)| (name, Spread::of(steps.iter().map(|step| step.timings.parts()[part].1))))
             .collect();
-        seconds.push(("total", Spread::of(steps.iter().map(|(_, seconds)| *seconds))));
-        let generation = Spread::of(steps.iter().map(|(timings, _)| timings.generate));
+        seconds.push(("total", Spread::of(steps.iter().map(|step| step.seconds))));
+        let generation = Spread::of(steps.iter().map(|step| step.timings.generate));
+        let cpu_seconds: Option<Vec<f64>> = steps.iter().map(|step| step.cpu_seconds).collect();
         Self {
             repetitions: steps.len(),
             completions,
             generated_tokens,
             generated_tokens_per_second: generated_tokens as f64 / generation.median,
             seconds,
+            cpu_seconds: cpu_seconds.map(Spread::of),
             seconds_to_first_step,
             log_prob_mismatch,
             peak_resident_bytes: peak_resident_bytes(),
         }
     }
+}
+
+/// What one step took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MeasuredStep {
+    pub(crate) timings: Timings,
+    /// Of the whole step, the wait for the device included.
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: Option<f64>,
 }
 
 /// Median and extremes of some measurements.
@@ -99,8 +116,24 @@ fn as_map<S: serde::Serializer>(
     serializer.collect_map(seconds.iter().copied())
 }
 
+/// Processor time of this process so far, over all threads, where the system tells.
+pub(crate) fn cpu_seconds() -> Option<f64> {
+    #[cfg(unix)]
+    {
+        use nix::sys::{
+            resource::{UsageWho, getrusage},
+            time::TimeValLike,
+        };
+        let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+        let microseconds = (usage.user_time() + usage.system_time()).num_microseconds();
+        Some(microseconds as f64 * 1e-6)
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 /// What Linux reports as the high-water mark.
-fn peak_resident_bytes() -> Option<u64> {
+pub(crate) fn peak_resident_bytes() -> Option<u64> {
     high_water_mark(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
@@ -115,10 +148,11 @@ impl fmt::Display for BenchReport<'_> {
         let measured = &self.measured;
         writeln!(
             f,
-            "{} on {}, {} threads: {} parameters, {} completions and {} new tokens a step",
+            "{} on {}, {} threads, {} parts: {} parameters, {} completions and {} new tokens a step",
             self.objective,
             self.device,
             self.threads,
+            self.parallel_parts,
             self.parameters,
             measured.completions,
             measured.generated_tokens
@@ -126,6 +160,9 @@ impl fmt::Display for BenchReport<'_> {
         writeln!(f, "{:<18} {:>10} {:>10} {:>10}", "seconds", "median", "min", "max")?;
         for (name, Spread { median, min, max }) in &measured.seconds {
             writeln!(f, "{name:<18} {median:>10.4} {min:>10.4} {max:>10.4}")?;
+        }
+        if let Some(Spread { median, min, max }) = measured.cpu_seconds {
+            writeln!(f, "{:<18} {median:>10.4} {min:>10.4} {max:>10.4}", "CPU-seconds")?;
         }
         writeln!(f, "{} steps measured, {} before them", measured.repetitions, self.warmup)?;
         writeln!(f, "{:.0} tokens generated a second", measured.generated_tokens_per_second)?;
@@ -159,15 +196,34 @@ mod tests {
 
     #[test]
     fn parts_are_summed_up_by_name_and_tokens_are_per_second_of_generation() {
-        let step = |generate| Timings { generate, verify: 0.5, ..Timings::default() };
-        let measured =
-            Measured::new(&[(step(4.0), 5.0), (step(2.0), 3.0), (step(3.0), 9.0)], 6, 36, 1.5, None);
+        let step = |generate, seconds, cpu_seconds| MeasuredStep {
+            timings: Timings { generate, verify: 0.5, ..Timings::default() },
+            seconds,
+            cpu_seconds,
+        };
+        let steps = [step(4.0, 5.0, Some(8.0)), step(2.0, 3.0, Some(4.0)), step(3.0, 9.0, Some(1.0))];
+        let measured = Measured::new(&steps, 6, 36, 1.5, None);
         let value = serde_json::to_value(&measured).unwrap();
         assert_eq!(value["seconds"]["generate"], serde_json::json!({"median": 3.0, "min": 2.0, "max": 4.0}));
         assert_eq!(value["seconds"]["verify"]["max"], 0.5);
         assert_eq!(value["seconds"]["total"], serde_json::json!({"median": 5.0, "min": 3.0, "max": 9.0}));
         assert_eq!(value["generated_tokens_per_second"], 12.0);
         assert_eq!(value["repetitions"], 3);
+        assert_eq!(value["cpu_seconds"], serde_json::json!({"median": 4.0, "min": 1.0, "max": 8.0}));
         assert!(value.get("log_prob_mismatch").is_none());
+
+        let unknown = Measured::new(&[steps[0], step(1.0, 1.0, None)], 6, 36, 1.5, None);
+        assert!(serde_json::to_value(&unknown).unwrap().get("cpu_seconds").is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn processor_time_grows_with_work() {
+        let before = cpu_seconds().unwrap();
+        let mut sum = 0.0;
+        while cpu_seconds().unwrap() <= before {
+            sum += std::hint::black_box(1.0_f64).sqrt();
+        }
+        assert!(sum > 0.0);
     }
 }

@@ -1,6 +1,6 @@
 //! `firebrick bench step`: training steps of a fixed size, measured by part.
 
-use std::time::Instant;
+use std::{num::NonZeroUsize, time::Instant};
 
 use anyhow::{Context, ensure};
 use burn::tensor::backend::AutodiffBackend;
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::{
     backend::{DeviceTask, on_device},
-    bench_report::{BenchReport, Measured},
+    bench_report::{BenchReport, Measured, MeasuredStep, cpu_seconds},
     bench_task::{Numbers, Parity},
     device::DeviceChoice,
 };
@@ -49,6 +49,15 @@ pub(crate) struct StepArguments {
     /// Most positions of a micro-batch; 0 never splits the batch.
     #[arg(long, default_value_t = 0)]
     micro_batch_tokens: usize,
+    /// Computes the activations of each layer again in the backward pass, as `train.recompute_activations` in a config.
+    #[arg(long)]
+    recompute_activations: bool,
+    /// Passes over each rollout batch, with one optimizer step each.
+    #[arg(long, default_value_t = 1)]
+    epochs: usize,
+    /// Parts that are generated and trained on side by side, as `train.parallel_parts` in a config.
+    #[arg(long, default_value_t = 2)]
+    parallel_parts: usize,
     #[command(flatten)]
     sizes: SizeArguments,
 }
@@ -178,11 +187,15 @@ impl Shape {
         }
     }
 
-    /// One optimizer step for each rollout batch.
-    fn settings(&self, steps: usize, micro_batch_tokens: usize) -> TrainSettings {
+    /// One optimizer step for each pass over a rollout batch.
+    fn settings(&self, arguments: &StepArguments) -> TrainSettings {
+        let steps = arguments.warmup + arguments.repetitions;
         let sampling = SamplingSpec { max_new_tokens: self.new_tokens, ..SamplingSpec::default() };
         TrainSettings {
-            micro_batch_tokens,
+            epochs: arguments.epochs,
+            micro_batch_tokens: arguments.micro_batch_tokens,
+            parallel_parts: arguments.parallel_parts,
+            recompute_activations: arguments.recompute_activations,
             // How exact a device is, is reported; it does not end a measurement of time.
             parity_tolerance: 0.1,
             ..TrainSettings::new(SEED.0, steps, self.prompts, self.completions, sampling, 1e-4)
@@ -216,8 +229,7 @@ pub(crate) fn bench_step(arguments: &StepArguments, started: Instant) -> anyhow:
     let objective: ObjectiveConfig =
         serde_json::from_value(serde_json::json!({ "type": arguments.objective }))
             .with_context(|| format!("--objective {}", arguments.objective))?;
-    let steps = arguments.warmup + arguments.repetitions;
-    let settings = shape.settings(steps, arguments.micro_batch_tokens);
+    let settings = shape.settings(arguments);
     settings.validate().context("the shape's step")?;
     rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build_global()?;
 
@@ -230,6 +242,9 @@ pub(crate) fn bench_step(arguments: &StepArguments, started: Instant) -> anyhow:
         parameters: model.parameter_count(),
         threads: arguments.threads,
         micro_batch_tokens: arguments.micro_batch_tokens,
+        parallel_parts: arguments.parallel_parts,
+        recompute_activations: arguments.recompute_activations,
+        epochs: arguments.epochs,
         warmup: arguments.warmup,
         shape,
         measured,
@@ -262,10 +277,11 @@ impl DeviceTask for StepBench {
         B::InnerBackend: FusedOps,
     {
         let Self { shape, model, settings, objective, warmup, started } = self;
-        let steps = settings.steps;
+        let (steps, parts) = (settings.steps, settings.parallel_parts);
         let plan = Plan::<B>::new(settings, objective.build(), Parity)?;
         let model = model.init::<B>(&device, SEED.seed(SeedStream::Initialisation, &[]))?;
-        let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone());
+        let parts = NonZeroUsize::new(parts).unwrap_or(NonZeroUsize::MIN);
+        let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone()).with_parts(parts);
         let tokenizer = Numbers { vocab_size: shape.vocab };
         let mut trainer = Trainer::new(plan, model, tokenizer, engine, device.clone())?;
         let prompts = shape.random_prompts();
@@ -276,14 +292,16 @@ impl DeviceTask for StepBench {
         let mut measured = Vec::with_capacity(steps);
         for step in 0..steps {
             let clock = Instant::now();
+            let cpu_before = cpu_seconds();
             let report = trainer.step(&prompts)?;
             B::sync(&device).context("waiting for the device")?;
             let seconds = clock.elapsed().as_secs_f64();
+            let cpu_seconds = cpu_seconds().zip(cpu_before).map(|(after, before)| after - before);
             first.get_or_insert((started.elapsed().as_secs_f64(), report.metrics.get(MISMATCH)));
             if step >= warmup {
                 let length = report.metrics.get(MEAN_LENGTH).context("a step measures its completions")?;
                 generated_tokens = (length * completions as f64).round() as u64;
-                measured.push((report.timings, seconds));
+                measured.push(MeasuredStep { timings: report.timings, seconds, cpu_seconds });
             }
         }
         let (to_first_step, mismatch) = first.context("no step was run")?;
@@ -304,9 +322,15 @@ mod tests {
     #[test]
     fn the_shapes_have_the_sizes_that_their_help_promises() {
         let [small, large] = [ShapeName::Small, ShapeName::Large].map(Shape::named);
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            step: StepArguments,
+        }
+        let arguments = <Line as clap::Parser>::parse_from(["bench"]).step;
         let count = |shape: Shape| {
             shape.model().validate().unwrap();
-            shape.settings(1, 0).validate().unwrap();
+            shape.settings(&arguments).validate().unwrap();
             shape.model().parameter_count()
         };
         assert_eq!(count(small), 820_352);

@@ -5,6 +5,7 @@
 mod backend;
 mod bench;
 mod bench_report;
+mod bench_scores;
 mod bench_step;
 mod bench_task;
 mod data;
@@ -23,12 +24,7 @@ mod train;
 use std::{process::ExitCode, time::Instant};
 
 use clap::{Parser, Subcommand};
-use firebrick_trainer::RunError;
-use mimalloc::MiMalloc;
-
-/// Tensors come and go by the megabyte; with the system's allocator each fresh one costs page faults.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+use firebrick_trainer::{RunError, keep_freed_memory};
 
 /// What shells report of a process that SIGINT ended.
 const INTERRUPTED: u8 = 130;
@@ -64,6 +60,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    keep_freed_memory();
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),

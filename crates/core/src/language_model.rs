@@ -69,6 +69,29 @@ pub trait CausalLm<B: Backend>: Module<B> + ModuleDisplay {
     /// - returns `[B, S, D]`
     fn hidden(&self, tokens: Tensor<B, 2, Int>, positions: Tensor<B, 2, Int>) -> Tensor<B, 3>;
 
+    /// Segments that [`Self::hidden`] can be run in, one after the other, so that a trainer may keep what passes from one to the
+    /// next and compute the rest again; at least 1. Default 1.
+    fn segments(&self) -> usize {
+        1
+    }
+
+    /// Runs one segment; all of them in order are [`Self::hidden`].
+    ///
+    /// # Shapes
+    /// - `x`: `[B, S, D]`, what the segment before returned; `None` for the first
+    /// - `tokens`, `positions`: `[B, S]`, the same for every segment
+    /// - returns `[B, S, D]`
+    fn segment(
+        &self,
+        index: usize,
+        x: Option<Tensor<B, 3>>,
+        tokens: Tensor<B, 2, Int>,
+        positions: Tensor<B, 2, Int>,
+    ) -> Tensor<B, 3> {
+        debug_assert!(index == 0 && x.is_none(), "the default is one segment");
+        self.hidden(tokens, positions)
+    }
+
     /// Logits of hidden states.
     ///
     /// # Shapes

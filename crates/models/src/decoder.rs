@@ -2,6 +2,8 @@
 //!
 //! Shapes: B rows, S positions, N tokens, D hidden size, V vocabulary.
 
+use std::ops::Range;
+
 use burn::{
     module::Module,
     nn::{Embedding, Linear},
@@ -65,13 +67,17 @@ impl<B: Backend> Decoder<B> {
 }
 
 impl<B: FusedOps> DecoderBody<B> {
-    /// Hidden states of new tokens, after those in the cache if there is one.
+    /// Runs `layers` on `x`, or on the embedding of the tokens, and the last norm after the last layer: for new tokens after those
+    /// in the cache, if there is one.
     ///
     /// # Shapes
+    /// - `x`: `[B, S, D]`
     /// - `tokens`, `positions`: `[B, S]`
     /// - returns `[B, S, D]`
     fn forward(
         &self,
+        layers: Range<usize>,
+        x: Option<Tensor<B, 3>>,
         tokens: Tensor<B, 2, Int>,
         positions: Tensor<B, 2, Int>,
         mut cache: Option<&mut KvCache<B>>,
@@ -86,13 +92,19 @@ impl<B: FusedOps> DecoderBody<B> {
         let angles = self.layers[0].self_attn.angles(&self.rotary, positions);
         // Two dimensions throughout: a projection of three runs one product, and one weight gradient, for
         // each row.
-        let mut x = self.embed_tokens.weight.val().select(0, tokens.flatten(0, 1));
-        for (index, layer) in self.layers.iter().enumerate() {
+        let mut x = match x {
+            Some(x) => x.flatten(0, 1),
+            None => self.embed_tokens.weight.val().select(0, tokens.flatten(0, 1)),
+        };
+        let last = layers.end == self.layers.len();
+        for index in layers {
+            let layer = &self.layers[index];
             let cache = cache.as_deref_mut().map(|cache| (index, cache));
             x = layer.forward(x, rows, &angles, &mask, cache);
         }
         let [_, width] = x.dims();
-        self.norm.forward(x).reshape([rows, columns, width])
+        let x = if last { self.norm.forward(x) } else { x };
+        x.reshape([rows, columns, width])
     }
 }
 
@@ -108,7 +120,22 @@ impl<B: FusedOps> CausalLm<B> for Decoder<B> {
     }
 
     fn hidden(&self, tokens: Tensor<B, 2, Int>, positions: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.model.forward(tokens, positions, None)
+        self.model.forward(0..self.model.layers.len(), None, tokens, positions, None)
+    }
+
+    /// One for each layer.
+    fn segments(&self) -> usize {
+        self.model.layers.len()
+    }
+
+    fn segment(
+        &self,
+        index: usize,
+        x: Option<Tensor<B, 3>>,
+        tokens: Tensor<B, 2, Int>,
+        positions: Tensor<B, 2, Int>,
+    ) -> Tensor<B, 3> {
+        self.model.forward(index..index + 1, x, tokens, positions, None)
     }
 
     fn logits(&self, hidden: Tensor<B, 2>) -> Tensor<B, 2> {
@@ -134,7 +161,7 @@ impl<B: FusedOps> CausalLm<B> for Decoder<B> {
         positions: Tensor<B, 2, Int>,
         cache: &mut KvCache<B>,
     ) -> Tensor<B, 3> {
-        self.model.forward(tokens, positions, Some(cache))
+        self.model.forward(0..self.model.layers.len(), None, tokens, positions, Some(cache))
     }
 
     fn retain_rows(&self, cache: &mut KvCache<B>, rows: &[usize]) {
@@ -227,6 +254,17 @@ mod tests {
                 assert_close(&hidden, &[2, 1].map(|row| full(row, 2)).concat(), 1e-5);
                 model.retain_rows(&mut cache, &[0]);
                 assert_close(&step(&[2], 2, &mut cache), &full(2, 3), 1e-5);
+            }
+        }
+
+        fn segments_one_after_the_other_are_the_whole_pass<B>() {
+            for config in configs() {
+                let model = model::<B>(&config);
+                let tokens = || int_tensor(TOKENS.iter().copied().cycle().take(12), [2, 6]);
+                let positions = || int_tensor((0..6).chain(0..6), [2, 6]);
+                let run = |x, index| Some(model.segment(index, x, tokens(), positions()));
+                let hidden = (0..model.segments()).fold(None, run).unwrap();
+                assert_eq!(values(&hidden), values(&model.hidden(tokens(), positions())));
             }
         }
 

@@ -145,7 +145,7 @@ on_both_backends! {
         assert_ne!(first, generate(&model, &requests, &sampling(), None).unwrap());
     }
 
-    /// Alone, in another order, in slices, beside others.
+    /// Alone, in another order, in slices, in parts on threads of their own, beside others.
     fn a_completion_does_not_depend_on_its_batch<B>() {
         let model = model::<B>();
         let requests = requests();
@@ -171,7 +171,16 @@ on_both_backends! {
                 compare(index, other);
             }
         }
-        assert!(same >= 28, "{same} of 30 are the same throughout");
+        for parts in [2, 5] {
+            let mut engine =
+                EmbeddedEngine::<B>::new(Default::default()).with_parts(NonZeroUsize::new(parts).unwrap());
+            let policy = PolicyRef { model: &model, version: VERSION };
+            let in_parts = engine.generate(policy, &requests, &sampling()).unwrap();
+            for (index, other) in in_parts.iter().enumerate() {
+                compare(index, other);
+            }
+        }
+        assert!(same >= 39, "{same} of 42 are the same throughout");
     }
 
     fn log_probs_are_those_of_a_full_pass<B>() {
@@ -353,6 +362,23 @@ fn each_completion_is_told_of_once_and_when_it_ends() {
     assert!(lengths(&told[..16])[0] < sampling.max_new_tokens, "some end early");
     told.sort_by_key(|(request, _)| *request);
     assert!(told.iter().map(|(request, _)| *request).eq(0..requests.len()));
+    assert!(told.into_iter().map(|(_, completion)| completion).eq(completions));
+}
+
+#[test]
+fn parts_tell_of_each_completion_once_under_its_own_index() {
+    let model = model::<Flex>();
+    let mut told = Vec::new();
+    let policy = PolicyRef { model: &model, version: VERSION };
+    let completions = EmbeddedEngine::<Flex>::new(Default::default())
+        .with_parts(NonZeroUsize::new(3).unwrap())
+        .with_max_batch_rows(NonZeroUsize::new(5).unwrap())
+        .generate_each(policy, &crowd(), &sampling(), &mut |request, completion| {
+            told.push((request, completion.clone()));
+        })
+        .unwrap();
+    told.sort_by_key(|(request, _)| *request);
+    assert!(told.iter().map(|(request, _)| *request).eq(0..crowd().len()));
     assert!(told.into_iter().map(|(_, completion)| completion).eq(completions));
 }
 

@@ -217,7 +217,7 @@ mod tests {
         optimizer = { learning_rate = 1e-3 }
     "#;
 
-    const TRAIN_KEYS: &str = "seed, steps, prompts_per_step, group_size, epochs, mini_batches, micro_batch_tokens, dynamic_sampling, sampling, optimizer, critic_learning_rate, parity_tolerance, traces_per_step, token_traces_per_step";
+    const TRAIN_KEYS: &str = "seed, steps, prompts_per_step, group_size, epochs, mini_batches, micro_batch_tokens, parallel_parts, recompute_activations, dynamic_sampling, sampling, optimizer, critic_learning_rate, parity_tolerance, traces_per_step, token_traces_per_step";
 
     fn base() -> ConfigLayers {
         ConfigLayers::default().text("base", BASE)

@@ -7,11 +7,12 @@ use firebrick_objectives::{Denominator, ValueLoss};
 
 use crate::{
     OptimizerSettings, Plan, Sequence, TrainerError,
+    forward_pass::ForwardPass,
     gradients::Gradients,
     learner::Learner,
     micro_batches,
     optimizer_batch::TrainRow,
-    sequence::{floats, ints, per_row, scored_hidden, split_rows, to_host},
+    sequence::{PaddedBatch, floats, ints, per_row, split_rows, to_host},
 };
 
 /// What the critic said of a response when the rollout batch was collected, and what it is trained towards: one entry per
@@ -55,8 +56,9 @@ where
     ) -> Vec<Vec<f64>> {
         let model = self.learner.model().valid();
         per_row(sequences, max_tokens, |rows| {
-            let (hidden, _) = scored_hidden(&model.trunk, rows, device)?;
-            Some(to_host(model.values(hidden)))
+            let batch = PaddedBatch::new(rows, device)?;
+            let hidden = model.trunk.hidden(batch.tokens.clone(), batch.positions.clone());
+            Some(to_host(model.values(batch.scored(hidden))))
         })
     }
 
@@ -76,8 +78,9 @@ where
         for batch in micro_batches(&lengths, plan.settings.micro_batch_limit()) {
             let batch: Vec<&TrainRow> = batch.into_iter().map(|index| rows[index]).collect();
             let sequences: Vec<&Sequence> = batch.iter().map(|row| &row.sequence).collect();
-            let Some((hidden, _)) = scored_hidden(&model.trunk, &sequences, device) else { continue };
-            let values = model.values(hidden);
+            let Some(padded) = PaddedBatch::new(&sequences, device) else { continue };
+            let (pass, hidden) = ForwardPass::run(&model.trunk, &padded, plan.settings.recompute_activations);
+            let values = model.values(padded.scored(hidden));
             let on_host = to_host(values.clone().inner());
             let mut slopes = Vec::with_capacity(on_host.len());
             for (row, values) in batch.iter().zip(split_rows(&on_host, &sequences)) {
@@ -90,7 +93,8 @@ where
                 slopes.extend(terms.gradient.iter().map(|slope| *slope as f32));
             }
             // Like the policy's surrogate: a sum whose gradient is the loss's.
-            gradients.backward(&(values * floats(slopes, device)).sum(), model);
+            let loss = (values * floats(slopes, device)).sum();
+            pass.backward(&loss, model, &model.trunk, &mut gradients);
         }
         Ok(gradients)
     }

@@ -6,7 +6,7 @@
 use burn::tensor::{Tensor, TensorData, activation::log_softmax, backend::Backend};
 use firebrick_core::{CausalLm, TokenId, TopK};
 
-use crate::{Sequence, micro_batches, sequence::scored_hidden};
+use crate::{Sequence, micro_batches, sequence::PaddedBatch};
 
 /// Most logits that exist at once, as a number of elements.
 const CHUNK_ELEMENTS: usize = 1 << 24;
@@ -97,12 +97,15 @@ fn each_row<B: Backend, M: CausalLm<B>>(
     let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.len()).collect();
     for batch in micro_batches(&lengths, max_tokens) {
         let rows: Vec<&Sequence> = batch.iter().map(|index| sequences[*index]).collect();
-        let Some((hidden, targets)) = scored_hidden(model, &rows, device) else { continue };
+        let Some(padded) = PaddedBatch::new(&rows, device) else { continue };
+        let hidden = padded.scored(model.hidden(padded.tokens.clone(), padded.positions.clone()));
         let mut start = 0;
         for (index, row) in batch.into_iter().zip(rows) {
             let len = row.scored_len();
             if len > 0 {
-                visit(index, hidden.clone().narrow(0, start, len), &targets[start..start + len]);
+                let targets: Vec<i64> =
+                    row.scored().iter().map(|place| i64::from(row.tokens()[*place])).collect();
+                visit(index, hidden.clone().narrow(0, start, len), &targets);
             }
             start += len;
         }

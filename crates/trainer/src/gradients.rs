@@ -41,8 +41,23 @@ impl<M> Gradients<M> {
     where
         M: AutodiffModule<B>,
     {
-        let gradients = GradientsParams::from_grads(loss.backward(), model);
-        self.accumulator.accumulate(model, gradients);
+        self.accumulate(loss.backward(), model);
+    }
+
+    /// Adds the gradients of `model` in what a backward pass returned.
+    pub(crate) fn accumulate<B: AutodiffBackend>(&mut self, graph: B::Gradients, model: &M)
+    where
+        M: AutodiffModule<B>,
+    {
+        self.accumulator.accumulate(model, GradientsParams::from_grads(graph, model));
+    }
+
+    /// Adds the gradients of other rows of the same model.
+    pub(crate) fn add<B: AutodiffBackend>(&mut self, mut other: Self, model: &M)
+    where
+        M: AutodiffModule<B>,
+    {
+        self.accumulator.accumulate(model, other.accumulator.grads());
     }
 
     /// Ends the accumulation: scales all gradients together so that their global norm is at most `max_norm`, and splits

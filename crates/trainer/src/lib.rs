@@ -4,6 +4,7 @@
 //! cannot work before a weight exists. [`Trainer`] joins it with a model, a tokenizer and an engine and runs it on any Burn
 //! backend. [`TensorObjective`] is the second door, for objectives written in Burn tensors.
 
+mod allocator;
 mod checkpoint;
 mod config;
 mod config_layer;
@@ -18,6 +19,7 @@ mod durable;
 mod dynamic_sampling;
 mod error;
 mod evaluation;
+mod forward_pass;
 mod gradients;
 mod key_error;
 mod learner;
@@ -45,6 +47,7 @@ mod token_trace;
 mod trainer;
 mod warm_start;
 
+pub use allocator::keep_freed_memory;
 pub use checkpoint::{BestBy, Better, CheckpointError, CheckpointSettings};
 pub use config::{Control, DataSection, RunConfig, RunConfigError, RunSection, TokenizerSection};
 pub use config_layers::ConfigLayers;

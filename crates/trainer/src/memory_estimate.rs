@@ -1,7 +1,6 @@
 //! How much memory a run will need.
 //!
-//! The estimate counts tensors in f32, as the run is composed today: operations are differentiated one by one, and what a
-//! backward pass will ask for is kept. It leaves out the program itself with its libraries (20 to 30 MB on a CPU, some
+//! The estimate counts tensors in f32, as the run is composed today: what the backward pass of an operation will ask for is kept. It leaves out the program itself with its libraries (20 to 30 MB on a CPU, some
 //! hundred on a GPU), data and completions on the host, the rotary tables, what an operation needs only while it runs,
 //! the warm start (whose micro-batches are bounded by the same `micro_batch_tokens`), and what an allocator keeps or wastes.
 //! Expect it to be right to a factor of two, not to a megabyte: one optimizer step of a decoder of 0.8 million parameters on
@@ -34,8 +33,8 @@ pub struct MemoryEstimate {
     /// | `optimizer moments` | always | two per parameter |
     /// | `reference policy` | always | a second copy of the weights, when the objective asks for reference log-probs |
     /// | `key-value cache` | in generation | keys and values of every layer for all rows that an engine serves at once |
-    /// | `gradients` | in an optimizer step | one number per parameter |
-    /// | `activations` | in an optimizer step | what the layers keep for the backward pass of the largest micro-batch |
+    /// | `gradients` | in an optimizer step | one number per parameter, for each of the parts side by side |
+    /// | `activations` | in an optimizer step | what the layers keep for the backward pass of the largest micro-batch, of all parts |
     /// | `logits` | in an optimizer step | the work on one chunk of its response tokens |
     pub parts: Vec<(&'static str, u64)>,
 }
@@ -58,7 +57,7 @@ impl MemoryEstimate {
         }
         parts.extend([
             ("key-value cache", cache(config, micro_batch.positions)),
-            ("gradients", parameters),
+            ("gradients", micro_batch.parts * parameters),
             ("activations", micro_batch.activations(config)),
             ("logits", micro_batch.logits(config)),
         ]);
@@ -92,8 +91,10 @@ fn cache(config: &RunConfig, positions: u64) -> u64 {
     FLOAT * ENGINE_ROWS.get() as u64 * positions * model.num_hidden_layers as u64 * 2 * keys
 }
 
-/// The micro-batch that needs most: all rows as long as a row can be.
+/// The micro-batches side by side that need most: all rows as long as a row can be.
 struct MicroBatch {
+    parts: u64,
+    /// Of all parts.
     rows: u64,
     /// Of a whole row; the last one is predicted only.
     positions: u64,
@@ -108,8 +109,17 @@ impl MicroBatch {
         let positions =
             longest_prompt.saturating_add(new).clamp(1, config.model.max_position_embeddings.max(1));
         let rows = train.prompts_per_step.div_ceil(train.mini_batches.max(1)) * train.group_size;
-        let rows = train.micro_batch_limit().map_or(rows, |limit| (limit / positions).clamp(1, rows.max(1)));
-        Self { rows: rows as u64, positions: positions as u64, scored: new.min(positions) as u64 }
+        let parts = train.parallel_parts.clamp(1, rows.max(1));
+        let rows = train.micro_batch_limit().map_or(rows, |limit| {
+            let of_part = (limit / train.parallel_parts.max(1) / positions).max(1);
+            (parts * of_part).clamp(1, rows.max(1))
+        });
+        Self {
+            parts: parts as u64,
+            rows: rows as u64,
+            positions: positions as u64,
+            scored: new.min(positions) as u64,
+        }
     }
 
     /// Numbers that the backward pass asks for again; the operations stand in `firebrick-models`.
@@ -127,7 +137,10 @@ impl MicroBatch {
         let attention = 2 * queries + 2 * keys;
         // Gate, what is gated, and the result for the last projection.
         let feed_forward = 3 * model.intermediate_size as u64;
-        let layers = model.num_hidden_layers as u64 * (pre_norms + head_norms + attention + feed_forward);
+        let layer = pre_norms + head_norms + attention + feed_forward;
+        let layers = model.num_hidden_layers as u64;
+        // Computed again, those of one layer exist at a time, beside the inputs of all.
+        let layers = if config.train.recompute_activations { layers * width + layer } else { layers * layer };
         // Cosines and sines, the same for all layers.
         let angles = 2 * (queries + keys);
         let of_tokens = self.rows * columns * (layers + angles + width);
@@ -137,7 +150,7 @@ impl MicroBatch {
     /// Four numbers for each logit of one chunk: itself, its exponential, its probability and its gradient. None is kept.
     fn logits(&self, config: &RunConfig) -> u64 {
         let tokens = self.rows * self.scored;
-        let chunk = tokens.min(ScoreOptions::default().chunk_tokens as u64);
+        let chunk = tokens.min(self.parts * ScoreOptions::default().chunk_tokens as u64);
         FLOAT * config.model.vocab_size as u64 * 4 * chunk
     }
 }
@@ -219,6 +232,15 @@ mod tests {
         assert_eq!(total, bytes("weights") + bytes("optimizer moments") + step);
     }
 
+    /// Two inputs of width 8 and one layer of 74 numbers, where two layers were kept.
+    #[test]
+    fn layers_that_are_computed_again_count_once_beside_their_inputs() {
+        let mut again = config();
+        again.train.recompute_activations = true;
+        let [again, kept] = [again, config()].map(|config| part(&config, "activations").unwrap());
+        assert_eq!(kept - again, 4 * 12 * 8 * (2 * 74 - (2 * 8 + 74)));
+    }
+
     #[test]
     fn norms_of_heads_are_counted() {
         let mut with = config();
@@ -254,6 +276,14 @@ mod tests {
             part(&config, "activations").unwrap() / (4 * (8 * 180 + 4 * 8))
         };
         assert_eq!([30, 1, 1_000_000, 0].map(rows), [3, 1, 12, 12]);
+        let rows_of_three_parts = |limit| {
+            let mut config = config();
+            config.train.micro_batch_tokens = limit;
+            config.train.parallel_parts = 3;
+            assert_eq!(part(&config, "gradients"), Some(3 * 4 * 872));
+            part(&config, "activations").unwrap() / (4 * (8 * 180 + 4 * 8))
+        };
+        assert_eq!([60, 30, 1, 1_000_000, 0].map(rows_of_three_parts), [6, 3, 3, 12, 12]);
         let mut dealt_out = config();
         dealt_out.train.mini_batches = 3;
         assert_eq!(part(&dealt_out, "logits"), Some(4 * 4 * (2 * 3 * 4) * 10));

@@ -1,6 +1,6 @@
 //! One optimizer step: the denominator of the whole batch, micro-batches, coefficients, gradients.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{cmp::Reverse, collections::BTreeMap, thread, time::Instant};
 
 use burn::{
     module::AutodiffModule,
@@ -17,11 +17,11 @@ use crate::{
     Plan, Sequence, TensorBatch, Timings, TrainerError,
     critic::CriticTargets,
     distribution,
+    forward_pass::ForwardPass,
     gradients::Gradients,
     micro_batches,
     plan::PolicyLoss,
-    score,
-    sequence::{floats, ints, log_probs, split_rows, to_host},
+    sequence::{PaddedBatch, floats, ints, log_probs, split_rows, to_host},
     surrogate,
 };
 
@@ -54,7 +54,7 @@ impl Measured {
     }
 }
 
-/// Runs forward and backward over all micro-batches of an optimizer batch.
+/// Runs forward and backward over all micro-batches of an optimizer batch, in as many parts side by side as the settings say.
 ///
 /// Returns the accumulated gradients and the one denominator, or `None` when no token of the batch is counted, so that there
 /// is no step to take.
@@ -76,54 +76,34 @@ where
         return Ok(None);
     };
     let _span = tracing::info_span!("loss", rows = rows.len()).entered();
-    let lengths: Vec<usize> = rows.iter().map(|row| row.sequence.len()).collect();
-    let mut gradients = Gradients::new();
-    let mut total = 0.0;
     let clock = Instant::now();
-    let mut on_host = 0.0;
-    for batch in micro_batches(&lengths, plan.settings.micro_batch_limit()) {
-        let batch: Vec<&TrainRow> = batch.into_iter().map(|index| rows[index]).collect();
-        let sequences: Vec<&Sequence> = batch.iter().map(|row| &row.sequence).collect();
-        let options = ScoreOptions {
-            temperature: plan.settings.sampling.temperature,
-            entropy,
-            ..ScoreOptions::default()
-        };
-        let top_k = plan.requirements.top_k > 0;
-        let top_k = top_k.then(|| current_top_k(plan, &model.valid(), &batch, &sequences, device));
-        let Some(scores) = score(model, &sequences, options, device) else { continue };
-        let TokenScores { log_probs, entropies } = scores;
-        let entropy_values = entropies.as_ref().map(|entropies| to_host(entropies.clone().inner()));
-        if let Some(values) = &entropy_values {
-            measured.metrics.add_mean("entropy", values.iter().sum(), values.len() as f64);
-        }
-        let weight =
-            |row: &&TrainRow| plan.aggregation.weight(&denominator, plan.counted_tokens(&row.context));
-        let weights: Vec<f64> = batch.iter().map(weight).collect();
-        let part = MicroBatch {
-            rows: &batch,
-            sequences: &sequences,
-            weights: &weights,
-            entropies: entropy_values.as_deref(),
-            top_k: top_k.as_deref(),
-        };
-        let (mut loss, mut value) = match part.loss(plan, log_probs.clone(), measured, &mut on_host, device) {
-            Ok(loss) => loss,
-            Err(error) => {
-                log_probs.sum().backward(); // a graph that is never run backward is never freed
-                return Err(error);
-            }
-        };
-        if plan.entropy_coefficient > 0.0
-            && let (Some(entropies), Some(values)) = (entropies, &entropy_values)
-        {
-            let shares = part.token_weights(plan.entropy_coefficient);
-            value -= shares.iter().zip(values).map(|(share, value)| share * value).sum::<f64>();
-            loss = loss
-                + surrogate(entropies, floats(shares.iter().map(|share| *share as f32).collect(), device));
-        }
-        total += value;
-        gradients.backward(&loss, model);
+    let pass = Pass { plan, denominator: &denominator, entropy, device };
+    let parts = parts_of(rows, plan.settings.parallel_parts);
+    let count = parts.len() as f64;
+    let results: Vec<Result<Part<M>, TrainerError>> = if let [rows] = &parts[..] {
+        vec![pass.run(model, rows)]
+    } else {
+        // A fork shares the weights but not the graph: clones would wait for one another's locks.
+        let parts: Vec<_> = parts.iter().map(|rows| (model.clone().fork(device), rows)).collect();
+        let pass = &pass;
+        // Threads of their own, since one of the pool may take up another part while it waits for a kernel in this one.
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                parts.into_iter().map(|(model, rows)| scope.spawn(move || pass.run(&model, rows))).collect();
+            let join = |part: thread::ScopedJoinHandle<'_, _>| {
+                part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        })
+    };
+    let mut gradients = Gradients::new();
+    let (mut total, mut on_host) = (0.0, 0.0);
+    for part in results {
+        let part = part?;
+        gradients.add(part.gradients, model);
+        measured.merge(part.measured);
+        total += part.loss;
+        on_host += part.on_host / count;
     }
     timings.objective += on_host;
     timings.forward_backward += clock.elapsed().as_secs_f64() - on_host;
@@ -132,6 +112,94 @@ where
     }
     measured.metrics.add_mean("loss", total, 1.0);
     Ok(Some((gradients, denominator)))
+}
+
+/// Deals rows out over at most `count` parts of nearly the same work: from the longest on, one to each in turn.
+fn parts_of<'a>(rows: &[&'a TrainRow], count: usize) -> Vec<Vec<&'a TrainRow>> {
+    let mut order = rows.to_vec();
+    order.sort_by_key(|row| Reverse(row.sequence.len()));
+    let count = count.clamp(1, order.len().max(1));
+    (0..count).map(|part| order.iter().skip(part).step_by(count).copied().collect()).collect()
+}
+
+/// What the forward and backward passes of an optimizer batch have in common.
+struct Pass<'a, B: AutodiffBackend> {
+    plan: &'a Plan<B>,
+    denominator: &'a Denominator,
+    entropy: EntropyMode,
+    device: &'a B::Device,
+}
+
+/// What the passes over some rows of an optimizer batch came to.
+struct Part<M> {
+    gradients: Gradients<M>,
+    loss: f64,
+    measured: Measured,
+    /// Seconds in the objective.
+    on_host: f64,
+}
+
+impl<B: AutodiffBackend> Pass<'_, B> {
+    /// Runs forward and backward over `rows`, micro-batch by micro-batch.
+    fn run<M>(&self, model: &M, rows: &[&TrainRow]) -> Result<Part<M>, TrainerError>
+    where
+        M: CausalLm<B> + AutodiffModule<B>,
+        M::InnerModule: CausalLm<B::InnerBackend>,
+    {
+        let Self { plan, denominator, entropy, device } = *self;
+        let lengths: Vec<usize> = rows.iter().map(|row| row.sequence.len()).collect();
+        let mut done =
+            Part { gradients: Gradients::new(), loss: 0.0, measured: Measured::default(), on_host: 0.0 };
+        let limit = plan.settings.micro_batch_limit().map(|limit| limit / plan.settings.parallel_parts);
+        for batch in micro_batches(&lengths, limit) {
+            let batch: Vec<&TrainRow> = batch.into_iter().map(|index| rows[index]).collect();
+            let sequences: Vec<&Sequence> = batch.iter().map(|row| &row.sequence).collect();
+            let options = ScoreOptions {
+                temperature: plan.settings.sampling.temperature,
+                entropy,
+                ..ScoreOptions::default()
+            };
+            let top_k = plan.requirements.top_k > 0;
+            let top_k = top_k.then(|| current_top_k(plan, &model.valid(), &batch, &sequences, device));
+            let Some(padded) = PaddedBatch::new(&sequences, device) else { continue };
+            let (pass, hidden) = ForwardPass::run(model, &padded, plan.settings.recompute_activations);
+            let TokenScores { log_probs, entropies } =
+                model.token_scores(padded.scored(hidden), padded.targets, options);
+            let entropy_values = entropies.as_ref().map(|entropies| to_host(entropies.clone().inner()));
+            if let Some(values) = &entropy_values {
+                done.measured.metrics.add_mean("entropy", values.iter().sum(), values.len() as f64);
+            }
+            let weight =
+                |row: &&TrainRow| plan.aggregation.weight(denominator, plan.counted_tokens(&row.context));
+            let weights: Vec<f64> = batch.iter().map(weight).collect();
+            let part = MicroBatch {
+                rows: &batch,
+                sequences: &sequences,
+                weights: &weights,
+                entropies: entropy_values.as_deref(),
+                top_k: top_k.as_deref(),
+            };
+            let loss = part.loss(plan, log_probs.clone(), &mut done.measured, &mut done.on_host, device);
+            let (mut loss, mut value) = match loss {
+                Ok(loss) => loss,
+                Err(error) => {
+                    log_probs.sum().backward(); // a graph that is never run backward is never freed
+                    return Err(error);
+                }
+            };
+            if plan.entropy_coefficient > 0.0
+                && let (Some(entropies), Some(values)) = (entropies, &entropy_values)
+            {
+                let shares = part.token_weights(plan.entropy_coefficient);
+                value -= shares.iter().zip(values).map(|(share, value)| share * value).sum::<f64>();
+                let shares = floats(shares.iter().map(|share| *share as f32).collect(), device);
+                loss = loss + surrogate(entropies, shares);
+            }
+            done.loss += value;
+            pass.backward(&loss, model, model, &mut done.gradients);
+        }
+        Ok(done)
+    }
 }
 
 /// Rows that go through the model together.

@@ -34,6 +34,15 @@ pub struct TrainSettings {
     /// Most positions of a micro-batch, padding included; 0 never splits an optimizer batch.
     #[serde(default = "default_micro_batch_tokens")]
     pub micro_batch_tokens: usize,
+    /// Parts that a rollout batch is generated in and an optimizer batch is trained in side by side, each by a thread of its own
+    /// and with its share of `micro_batch_tokens`. On a CPU this keeps more cores busy with a small model. Results depend on it in
+    /// their last digits, never on the number of cores. Default 1.
+    #[serde(default = "one")]
+    pub parallel_parts: usize,
+    /// Whether a backward pass computes the activations of each layer again from its input, instead of keeping those of all layers:
+    /// less memory for a forward pass more.
+    #[serde(default)]
+    pub recompute_activations: bool,
     /// Replaces groups without variance by others; off when left out.
     #[serde(default)]
     pub dynamic_sampling: Option<DynamicSampling>,
@@ -91,6 +100,8 @@ impl TrainSettings {
             epochs: 1,
             mini_batches: 1,
             micro_batch_tokens: default_micro_batch_tokens(),
+            parallel_parts: 1,
+            recompute_activations: false,
             dynamic_sampling: None,
             sampling,
             optimizer: OptimizerSettings::new(learning_rate),
@@ -128,6 +139,7 @@ impl TrainSettings {
             ("prompts_per_step", self.prompts_per_step),
             ("group_size", self.group_size),
             ("epochs", self.epochs),
+            ("parallel_parts", self.parallel_parts),
             ("dynamic_sampling.max_rounds", rounds),
         ] {
             require(value >= 1, key, value as f64, at_least_one)?;
@@ -267,14 +279,16 @@ impl<B: AutodiffBackend> Plan<B> {
                 fix: "raise group_size",
             });
         }
-        if (requirements.whole_group || requirements.whole_batch) && settings.micro_batch_tokens > 0 {
+        let split = settings.micro_batch_tokens > 0 || settings.parallel_parts > 1;
+        if (requirements.whole_group || requirements.whole_batch) && split {
             return Err(PlanError::Combination {
                 problem: format!(
-                    "the objective couples the rows of a {}, but micro_batch_tokens = {} may put them into different micro-batches",
+                    "the objective couples the rows of a {}, but micro_batch_tokens = {} and parallel_parts = {} may put them into different micro-batches",
                     if requirements.whole_batch { "batch" } else { "group" },
-                    settings.micro_batch_tokens
+                    settings.micro_batch_tokens,
+                    settings.parallel_parts
                 ),
-                fix: "set micro_batch_tokens = 0",
+                fix: "set micro_batch_tokens = 0 and parallel_parts = 1",
             });
         }
         if let PolicyLoss::Tensor(objective) = &self.loss {

@@ -101,45 +101,63 @@ pub fn score<B: Backend, M: CausalLm<B>>(
     options: ScoreOptions,
     device: &B::Device,
 ) -> Option<TokenScores<B>> {
-    let (hidden, targets) = scored_hidden(model, sequences, device)?;
-    Some(model.token_scores(hidden, ints(targets, device), options))
+    let batch = PaddedBatch::new(sequences, device)?;
+    let hidden = model.hidden(batch.tokens.clone(), batch.positions.clone());
+    Some(model.token_scores(batch.scored(hidden), batch.targets, options))
 }
 
-/// The hidden states that predict the scored tokens of `sequences`, and those tokens.
+/// Sequences side by side.
 ///
 /// Rows are padded on the right, where causal attention keeps padding from every real token; the hidden states of
 /// scored tokens are *selected* before any head, so whatever padding holds never enters a sum.
-///
-/// # Shapes
-/// - returns hidden states `[N, D]`; `None` when no token is scored
-pub(crate) fn scored_hidden<B: Backend, M: CausalLm<B>>(
-    model: &M,
-    sequences: &[&Sequence],
-    device: &B::Device,
-) -> Option<(Tensor<B, 2>, Vec<i64>)> {
-    let width = sequences.iter().map(|sequence| sequence.len() - 1).max()?;
-    let mut tokens = Vec::with_capacity(sequences.len() * width);
-    let mut positions = Vec::with_capacity(sequences.len() * width);
-    let mut gather = Vec::new();
-    let mut targets = Vec::new();
-    for (row, sequence) in sequences.iter().enumerate() {
-        let inputs = &sequence.tokens[..sequence.len() - 1];
-        tokens.extend(inputs.iter().map(|token| i64::from(*token)));
-        tokens.resize((row + 1) * width, 0);
-        positions.extend(0..width as i64);
-        for scored in &sequence.scored {
-            gather.push((row * width + scored - 1) as i64); // the hidden state before a token predicts it
-            targets.push(i64::from(sequence.tokens[*scored]));
+#[derive(Debug, Clone)]
+pub(crate) struct PaddedBatch<B: Backend> {
+    /// `[B, S]`.
+    pub(crate) tokens: Tensor<B, 2, Int>,
+    /// `[B, S]`.
+    pub(crate) positions: Tensor<B, 2, Int>,
+    /// The scored tokens, `[N]`.
+    pub(crate) targets: Tensor<B, 1, Int>,
+    /// Where the tokens before them are, over rows and positions, `[N]`.
+    predicting: Tensor<B, 1, Int>,
+}
+
+impl<B: Backend> PaddedBatch<B> {
+    /// `None` when no token is scored.
+    pub(crate) fn new(sequences: &[&Sequence], device: &B::Device) -> Option<Self> {
+        let width = sequences.iter().map(|sequence| sequence.len() - 1).max()?;
+        let mut tokens = Vec::with_capacity(sequences.len() * width);
+        let mut positions = Vec::with_capacity(sequences.len() * width);
+        let mut predicting = Vec::new();
+        let mut targets = Vec::new();
+        for (row, sequence) in sequences.iter().enumerate() {
+            let inputs = &sequence.tokens[..sequence.len() - 1];
+            tokens.extend(inputs.iter().map(|token| i64::from(*token)));
+            tokens.resize((row + 1) * width, 0);
+            positions.extend(0..width as i64);
+            for scored in &sequence.scored {
+                predicting.push((row * width + scored - 1) as i64);
+                targets.push(i64::from(sequence.tokens[*scored]));
+            }
         }
+        if targets.is_empty() {
+            return None;
+        }
+        let shape = [sequences.len(), width];
+        let matrix =
+            |values: Vec<i64>| Tensor::<B, 2, Int>::from_data(TensorData::new(values, shape), device);
+        Some(Self {
+            tokens: matrix(tokens),
+            positions: matrix(positions),
+            targets: ints(targets, device),
+            predicting: ints(predicting, device),
+        })
     }
-    if targets.is_empty() {
-        return None;
+
+    /// Those of all hidden states, `[B, S, D]`, that predict the scored tokens, `[N, D]`.
+    pub(crate) fn scored(&self, hidden: Tensor<B, 3>) -> Tensor<B, 2> {
+        hidden.flatten::<2>(0, 1).select(0, self.predicting.clone())
     }
-    let shape = [sequences.len(), width];
-    let matrix = |values: Vec<i64>| Tensor::<B, 2, Int>::from_data(TensorData::new(values, shape), device);
-    let hidden = model.hidden(matrix(tokens), matrix(positions));
-    let [rows, width, size] = hidden.dims();
-    Some((hidden.reshape([rows * width, size]).select(0, ints(gather, device)), targets))
 }
 
 /// Log-probs of the scored tokens of every sequence, for a model on its inference backend.

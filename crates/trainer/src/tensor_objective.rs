@@ -25,7 +25,7 @@ pub struct TensorBatch<B: AutodiffBackend> {
 }
 
 /// A policy objective in Burn tensors.
-pub trait TensorObjective<B: AutodiffBackend>: Debug {
+pub trait TensorObjective<B: AutodiffBackend>: Debug + Send + Sync {
     /// Returns the loss of a micro-batch, `[1]`: its share of the optimizer batch's loss.
     fn loss(&self, batch: TensorBatch<B>) -> Tensor<B, 1>;
 

@@ -1,5 +1,7 @@
 //! Verdicts of whole batches, from threads.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{JoinHandle, available_parallelism};
 use std::time::Duration;
 
-use firebrick_core::{RewardVerifier, UnscoredReason, Verdict};
+use firebrick_core::{FinishReason, Prompt, RewardVerifier, TokenId, UnscoredReason, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::grade::OwnedSample;
@@ -28,11 +30,21 @@ pub struct GraderSettings {
     pub max_abandoned: usize,
     /// Share of a batch, 0 to 1, that may be left unscored by faults of the verifier; more is an error. Default 0.5.
     pub max_error_share: f64,
+    /// Whether responses to one problem in one batch that are the same, token by token, are verified once and have that verdict
+    /// in common: for verifiers that are slow and say the same each time, since a policy that has learned repeats itself. Default
+    /// false.
+    pub verify_equal_once: bool,
 }
 
 impl Default for GraderSettings {
     fn default() -> Self {
-        Self { workers: None, deadline_seconds: 300.0, max_abandoned: 8, max_error_share: 0.5 }
+        Self {
+            workers: None,
+            deadline_seconds: 300.0,
+            max_abandoned: 8,
+            max_error_share: 0.5,
+            verify_equal_once: false,
+        }
     }
 }
 
@@ -46,7 +58,7 @@ impl GraderSettings {
             let error = GraderError::OutOfRange { key, value: value.to_string(), allowed };
             if holds { Ok(()) } else { Err(error) }
         };
-        let Self { workers, deadline_seconds: seconds, max_abandoned, max_error_share: share } = self;
+        let Self { workers, deadline_seconds: seconds, max_abandoned, max_error_share: share, .. } = self;
         if let Some(workers) = workers {
             check((1..=1024).contains(workers), "workers", workers, "1 to 1024")?;
         }
@@ -167,7 +179,14 @@ impl Grader {
     /// An empty batch. Several may be open at a time.
     pub fn batch(&self) -> GradingBatch<'_> {
         let (sender, receiver) = channel();
-        GradingBatch { grader: self, prompts: Vec::new(), sender, receiver }
+        GradingBatch {
+            grader: self,
+            prompts: Vec::new(),
+            verified_as: Vec::new(),
+            seen: HashMap::new(),
+            sender,
+            receiver,
+        }
     }
 
     /// The verdicts on `samples`, in their order.
@@ -198,17 +217,17 @@ impl Grader {
         }
     }
 
-    fn check_errors(&self, verdicts: &[Verdict], prompts: &[String]) -> Result<(), GraderError> {
+    fn check_errors(&self, verdicts: &[Verdict], prompts: &[Arc<Prompt>]) -> Result<(), GraderError> {
         let messages: Vec<String> = verdicts
             .iter()
             .zip(prompts)
             .filter_map(|(verdict, prompt)| match verdict {
                 Verdict::Unscored(UnscoredReason::VerifierError(message)) => {
-                    Some(format!("{prompt}: {message}"))
+                    Some(format!("{}: {message}", prompt.id))
                 }
                 Verdict::Unscored(UnscoredReason::Timeout) => {
                     let seconds = self.settings.deadline_seconds;
-                    Some(format!("{prompt}: no verdict within its time (deadline_seconds = {seconds})"))
+                    Some(format!("{}: no verdict within its time (deadline_seconds = {seconds})", prompt.id))
                 }
                 _ => None,
             })
@@ -237,8 +256,12 @@ impl Drop for Grader {
 #[derive(Debug)]
 pub struct GradingBatch<'a> {
     grader: &'a Grader,
-    /// Ids of the problems, for messages.
-    prompts: Vec<String>,
+    /// The problems, which also keeps their addresses from being used again.
+    prompts: Vec<Arc<Prompt>>,
+    /// For each sample the one whose verdict it has: itself, or an equal one before it.
+    verified_as: Vec<usize>,
+    /// The first sample of each kind, by its problem's address and what the response is.
+    seen: HashMap<(*const Prompt, String, Vec<TokenId>, FinishReason), usize>,
     sender: Sender<(usize, Verdict)>,
     receiver: Receiver<(usize, Verdict)>,
 }
@@ -249,11 +272,24 @@ impl GradingBatch<'_> {
     /// # Errors
     /// [`GraderError::TooManyAbandoned`].
     pub fn submit(&mut self, sample: OwnedSample) -> Result<(), GraderError> {
-        let prompt = sample.prompt.id.clone();
-        let reply = Reply { index: self.prompts.len(), verdicts: self.sender.clone() };
+        let index = self.prompts.len();
+        let prompt = Arc::clone(&sample.prompt);
+        if self.grader.settings.verify_equal_once {
+            let OwnedSample { prompt: _, text, tokens, finish_reason } = &sample;
+            match self.seen.entry((Arc::as_ptr(&prompt), text.clone(), tokens.clone(), *finish_reason)) {
+                Entry::Occupied(first) => {
+                    self.verified_as.push(*first.get());
+                    self.prompts.push(prompt);
+                    return Ok(());
+                }
+                Entry::Vacant(place) => place.insert(index),
+            };
+        }
+        let reply = Reply { index, verdicts: self.sender.clone() };
         if !self.grader.slots.submit(Job { sample, reply }) {
             return Err(self.grader.too_many_abandoned());
         }
+        self.verified_as.push(index);
         self.prompts.push(prompt);
         Ok(())
     }
@@ -273,13 +309,14 @@ impl GradingBatch<'_> {
     /// # Errors
     /// [`GraderError::TooManyAbandoned`] when samples can no longer be graded, and [`GraderError::TooManyVerifierErrors`].
     pub fn collect(self) -> Result<Vec<Verdict>, GraderError> {
-        let Self { grader, prompts, sender, receiver } = self;
+        let Self { grader, prompts, verified_as, sender, receiver, .. } = self;
         drop(sender); // so that the channel ends when nobody is left who could answer
         let mut verdicts: Vec<Option<Verdict>> = vec![None; prompts.len()];
         for (index, verdict) in receiver {
             verdicts[index] = Some(verdict);
         }
-        let verdicts: Option<Vec<Verdict>> = verdicts.into_iter().collect();
+        let verdicts: Option<Vec<Verdict>> =
+            verified_as.into_iter().map(|first| verdicts[first].clone()).collect();
         let verdicts = verdicts.ok_or_else(|| grader.too_many_abandoned())?;
         grader.check_errors(&verdicts, &prompts)?;
         Ok(verdicts)
@@ -342,6 +379,50 @@ mod tests {
         assert_eq!(one[199], Verdict::scored(199.0));
         for workers in [2, 7] {
             assert_eq!(grade(workers), one);
+        }
+    }
+
+    /// Pays how often it was asked.
+    #[derive(Debug, Default)]
+    struct Counting(std::sync::atomic::AtomicU32);
+
+    impl RewardVerifier for Counting {
+        fn verify(&self, _: &Sample<'_>) -> Result<Verdict, VerifyError> {
+            Ok(Verdict::scored(f64::from(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed))))
+        }
+    }
+
+    #[test]
+    fn equal_responses_to_one_problem_have_one_verdict_where_that_is_asked_for() {
+        let prompts = ["p0", "p0"].map(|id| Arc::new(Prompt::new(id, "q", "a")));
+        let of = |prompt: usize, text: &str, tokens: &[TokenId], reason| {
+            OwnedSample::new(Arc::clone(&prompts[prompt]), text, tokens, reason)
+        };
+        let samples = || {
+            [
+                of(0, "x", &[1], FinishReason::Stop),
+                of(0, "x", &[1], FinishReason::Stop),
+                of(1, "x", &[1], FinishReason::Stop), // another problem, though of the same name
+                of(0, "y", &[1], FinishReason::Stop),
+                of(0, "x", &[2], FinishReason::Stop),
+                of(0, "x", &[1], FinishReason::Length),
+                of(0, "x", &[1], FinishReason::Stop),
+            ]
+        };
+        for (verify_equal_once, verified) in [(false, 7), (true, 5)] {
+            let settings =
+                GraderSettings { workers: Some(1), verify_equal_once, ..GraderSettings::default() };
+            let grader = Grader::new(Arc::new(Counting::default()), settings).unwrap();
+            let verdicts = grader.grade_all(samples()).unwrap();
+            let mut different: Vec<f64> = verdicts.iter().map(|verdict| verdict.reward().unwrap()).collect();
+            assert_eq!(different.len(), 7);
+            assert_eq!(different[0] == different[1] && different[1] == different[6], verify_equal_once);
+            different.sort_by(f64::total_cmp);
+            different.dedup();
+            assert_eq!(different.len(), verified);
+            // The next batch verifies anew.
+            let again = grader.grade_all(samples()).unwrap();
+            assert_eq!(again[0].reward(), Some(verified as f64));
         }
     }
 

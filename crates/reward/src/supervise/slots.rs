@@ -292,8 +292,13 @@ mod tests {
     fn bench(workers: usize, max_abandoned: usize, deadline_seconds: f64) -> Bench {
         let ((enter, entered), (release, released)) = (channel(), channel());
         let verifier = Arc::new(Blocking { entered: Mutex::new(enter), release: Mutex::new(released) });
-        let settings =
-            GraderSettings { workers: Some(workers), max_abandoned, deadline_seconds, max_error_share: 1.0 };
+        let settings = GraderSettings {
+            workers: Some(workers),
+            max_abandoned,
+            deadline_seconds,
+            max_error_share: 1.0,
+            verify_equal_once: false,
+        };
         let grader = Grader::new(Arc::<Blocking>::clone(&verifier), settings).unwrap();
         Bench { grader, verifier, entered, release }
     }

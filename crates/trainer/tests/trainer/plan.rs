@@ -84,6 +84,8 @@ fn a_weight_that_couples_rows_is_refused_when_micro_batches_may_part_them() {
             "{error}"
         );
         let whole = TrainSettings { micro_batch_tokens: 0, ..settings() };
+        let error = refused(TrainSettings { parallel_parts: 2, ..whole.clone() }, coupled());
+        assert!(error.contains("parallel_parts = 2") && error.contains("parallel_parts = 1"), "{error}");
         TestPlan::new(whole, coupled(), Echo::default()).unwrap();
     }
 }
