@@ -1,4 +1,4 @@
-//! `firebrick bench step` as its user calls it.
+//! `firebrick bench step` and `bench scores` as their user calls them.
 
 use std::process::{Command, Output};
 
@@ -22,7 +22,9 @@ fn refused(arguments: &str) -> String {
 
 #[test]
 fn a_step_generates_exactly_the_tokens_that_were_asked_for() {
-    let output = bench(&format!("{TINY} --json --objective tapo --micro-batch-tokens 20"));
+    let output = bench(&format!(
+        "{TINY} --json --objective tapo --micro-batch-tokens 20 --parallel-parts 1 --epochs 2 --recompute-activations"
+    ));
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let shape = json!({
@@ -38,6 +40,8 @@ fn a_step_generates_exactly_the_tokens_that_were_asked_for() {
     assert_eq!(report["warmup"], 1);
     assert_eq!(report["threads"], 1);
     assert_eq!(report["micro_batch_tokens"], 20);
+    assert_eq!((&report["parallel_parts"], &report["epochs"]), (&json!(1), &json!(2)));
+    assert_eq!(report["recompute_activations"], true);
     assert_eq!((&report["device"], &report["objective"]), (&json!("cpu"), &json!("tapo")));
     assert!(report["log_prob_mismatch"].as_f64().unwrap() < 1e-5, "{report}");
 
@@ -61,10 +65,11 @@ fn the_table_names_every_part() {
     let output = bench(TINY);
     assert!(output.status.success(), "{output:?}");
     let table = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        table.starts_with("dapo on cpu, 1 threads: 584 parameters, 6 completions and 30 new tokens a step\n")
-    );
-    for line in ["generate", "verify", "score", "objective", "forward_backward", "optimizer", "total"] {
+    assert!(table.starts_with(
+        "dapo on cpu, 1 threads, 2 parts: 584 parameters, 6 completions and 30 new tokens a step\n"
+    ));
+    let parts = ["generate", "verify", "score", "objective", "forward_backward", "optimizer", "total"];
+    for line in parts.into_iter().chain(cfg!(unix).then_some("CPU-seconds")) {
         assert_eq!(table.lines().filter(|row| row.starts_with(&format!("{line} "))).count(), 1, "{table}");
     }
 }
@@ -75,6 +80,7 @@ fn sizes_that_cannot_work_are_refused_by_name() {
         ("--completions 1", "--completions = 1: allowed is at least 2"),
         ("--repetitions 0", "--repetitions = 0"),
         ("--prompt-tokens 0", "--prompt-tokens = 0"),
+        ("--parallel-parts 0", "parallel_parts = 0"),
         ("--prompts 0", "prompts_per_step = 0"),
         ("--new-tokens 0", "max_new_tokens = 0"),
         ("--heads 6", "hidden_size = 128"),
@@ -85,4 +91,29 @@ fn sizes_that_cannot_work_are_refused_by_name() {
         let error = refused(arguments);
         assert!(error.contains(message), "{arguments}: {error}");
     }
+}
+
+fn bench_scores(arguments: &str) -> Output {
+    let words = arguments.split_whitespace();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_firebrick"));
+    command.args(["bench", "scores"]).args(words).output().expect("the command can be started")
+}
+
+#[test]
+fn log_probs_over_a_large_vocabulary_stay_far_below_all_logits() {
+    let output = bench_scores("--tokens 2048 --vocab 32000 --hidden 8 --json");
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["logits_bytes"], 4 * 2048 * 32000);
+    if cfg!(target_os = "linux") {
+        let bytes = |name: &str| report[name].as_u64().unwrap();
+        let grown = bytes("peak_bytes") - bytes("bytes_before");
+        assert!(4 * grown < bytes("logits_bytes"), "{report}");
+    }
+    let output = bench_scores("--tokens 5 --vocab 7 --hidden 3 --chunk-tokens 2 --forward-only");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("log-probs of 5 tokens, 3 wide, vocabulary 7, on cpu: forward 0."), "{text}");
+    let refused = bench_scores("--tokens 5 --vocab 7 --hidden 3 --chunk-tokens 0");
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--chunk-tokens = 0: allowed is at least 1"));
 }
