@@ -20,17 +20,10 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 STARTED = time.monotonic()
-
-# As `firebrick bench step --help` names them.
-SHAPES = {
-    "small": dict(layers=4, hidden=128, heads=4, kv_heads=2, ffn=384, vocab=256,
-                  prompts=8, completions=8, prompt_tokens=16, new_tokens=48),
-    "large": dict(layers=6, hidden=256, heads=4, kv_heads=4, ffn=1024, vocab=512,
-                  prompts=8, completions=4, prompt_tokens=32, new_tokens=96),
-}
 
 # Key, title and number format of each line.
 LINES = [
@@ -45,27 +38,31 @@ LINES = [
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--shape", default="small", help="as `firebrick bench step --help` names them")
     parser.add_argument("--runs", type=int, default=5, help="runs of each side")
     parser.add_argument("--steps", type=int, default=10, help="measured steps of a run")
     parser.add_argument("--warmup", type=int, default=2, help="steps before them")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--firebrick", default="target/release/firebrick")
     parser.add_argument("--json", action="store_true", help="prints every run instead of the table")
-    parser.add_argument("--trl-side", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--trl-side", type=json.loads, metavar="SIZES", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.warmup < 1:
+        parser.error(f"--warmup = {arguments.warmup}: allowed is at least 1, since the first step is timed from the start")
     if arguments.trl_side:
         print(json.dumps(measure_trl(arguments)))
         return
     runs = {"firebrick": [], "trl": []}
     for number in range(arguments.runs):
-        for side, command in (("firebrick", firebrick_command(arguments)), ("trl", trl_command(arguments))):
-            print(f"run {number + 1} of {arguments.runs}: {side}", file=sys.stderr)
-            runs[side].append(measured(command, arguments))
+        print(f"run {number + 1} of {arguments.runs}", file=sys.stderr)
+        report = output_of(firebrick_command(arguments), arguments)
+        runs["firebrick"].append(firebrick_figures(report))
+        # The sizes are those that Firebrick took.
+        runs["trl"].append(output_of(trl_command(arguments, report["shape"]), arguments))
     if arguments.json:
         print(json.dumps(runs))
     else:
-        print_table(runs, arguments)
+        print_table(runs, report["shape"], arguments)
 
 
 def firebrick_command(arguments):
@@ -74,13 +71,13 @@ def firebrick_command(arguments):
             "--threads", str(arguments.threads)]
 
 
-def trl_command(arguments):
-    return [sys.executable, __file__, "--trl-side", "--shape", arguments.shape, "--steps", str(arguments.steps),
+def trl_command(arguments, shape):
+    return [sys.executable, __file__, "--trl-side", json.dumps(shape), "--steps", str(arguments.steps),
             "--warmup", str(arguments.warmup), "--threads", str(arguments.threads)]
 
 
-def measured(command, arguments):
-    """Runs a side and returns its figures by the keys of LINES."""
+def output_of(command, arguments):
+    """Runs a side and returns the JSON object of its last line."""
     threads = str(arguments.threads)
     # A waiting OpenMP thread would otherwise spin: that costs the others their core and counts as CPU time.
     environment = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads,
@@ -88,9 +85,11 @@ def measured(command, arguments):
     run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if run.returncode != 0:
         sys.exit(f"{' '.join(command)} ended with {run.returncode}:\n{run.stderr}")
-    report = json.loads(run.stdout.strip().splitlines()[-1])
-    if "cpu" in report:
-        return report
+    return json.loads(run.stdout.strip().splitlines()[-1])
+
+
+def firebrick_figures(report):
+    """The figures of a report by the keys of LINES."""
     seconds = {name: spread["median"] for name, spread in report["seconds"].items()}
     return dict(
         generate=seconds["generate"], forward_backward=seconds["forward_backward"],
@@ -100,11 +99,10 @@ def measured(command, arguments):
     )
 
 
-def print_table(runs, arguments):
+def print_table(runs, shape, arguments):
     tokens = {run["tokens"] for side in runs.values() for run in side}
     if len(tokens) != 1:
         sys.exit(f"the sides did not generate the same number of tokens: {sorted(tokens)}")
-    shape = SHAPES[arguments.shape]
     print(f"{arguments.shape}: {shape}\n{tokens.pop()} new tokens a step, {arguments.threads} threads, "
           f"{arguments.runs} runs of {arguments.steps} steps, medians\n")
     print(f"{'':<32} {'Firebrick':>10} {'TRL':>10} {'TRL / Firebrick':>16}")
@@ -123,7 +121,7 @@ def measure_trl(arguments):
 
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    shape = SHAPES[arguments.shape]
+    shape = arguments.trl_side
     vocabulary, length = shape["vocab"], shape["prompt_tokens"] + shape["new_tokens"]
     last = vocabulary - 1
 
@@ -193,11 +191,12 @@ def measure_trl(arguments):
     prompts = [" ".join(str(token) for token in torch.randint(0, last - 1, (shape["prompt_tokens"],), generator=rng).tolist())
                for _ in range(shape["prompts"] * steps)]
     clock = Clock()
+    scratch = tempfile.TemporaryDirectory()
     trainer = Measured(
         model=model, processing_class=tokenizer, reward_funcs=reward, callbacks=[clock],
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         args=GRPOConfig(
-            output_dir=os.path.join("/tmp", "bench_vs_trl"), max_steps=steps, per_device_train_batch_size=batch,
+            output_dir=scratch.name, max_steps=steps, per_device_train_batch_size=batch,
             num_generations=shape["completions"], max_completion_length=shape["new_tokens"],
             generation_kwargs={"min_new_tokens": shape["new_tokens"]}, temperature=1.0, loss_type="dapo", beta=0.0,
             learning_rate=1e-4, lr_scheduler_type="constant", max_grad_norm=1.0, bf16=False, gradient_checkpointing=False,

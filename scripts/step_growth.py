@@ -2,7 +2,7 @@
 """How the time of a step grows: `firebrick bench step` over batch, response length, parameters and epochs, one at a time.
 
     cargo build --release --bin firebrick
-    scripts/step_growth.py                    # about ten minutes on two cores
+    scripts/step_growth.py                    # about four minutes on two cores
     scripts/step_growth.py --only length
 
 Every row starts from `--shape small`. Prints Markdown tables; the last column is time per token that went through the model

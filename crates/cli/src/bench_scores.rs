@@ -49,7 +49,7 @@ struct Scores<'a> {
     #[serde(flatten)]
     arguments: &'a ScoresArguments,
     seconds: f64,
-    /// Resident memory with hidden states, head and targets in place, before the operation.
+    /// Largest resident memory before the operation, with hidden states, head and targets in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_before: Option<u64>,
     /// Largest resident memory so far.

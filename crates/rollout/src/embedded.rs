@@ -40,7 +40,7 @@ impl<B: Backend> EmbeddedEngine<B> {
         self
     }
 
-    /// Serves at most `rows` requests of each part at a time, which bounds the memory of the cache.
+    /// Serves at most `rows` requests at a time, of all parts, which bounds the memory of the cache.
     #[must_use]
     pub fn with_max_batch_rows(mut self, rows: NonZeroUsize) -> Self {
         self.max_batch_rows = Some(rows);
@@ -111,7 +111,8 @@ impl<B: Backend> EmbeddedEngine<B> {
         sampling: &SamplingSpec,
         finished: &mut dyn FnMut(usize, &Completion),
     ) -> Result<Vec<Completion>, RolloutError> {
-        let rows = self.max_batch_rows.map_or(requests.len(), NonZeroUsize::get).max(1);
+        let of_part = |rows: NonZeroUsize| rows.get().div_ceil(self.parts.get());
+        let rows = self.max_batch_rows.map_or(requests.len(), of_part).max(1);
         let mut completions = Vec::with_capacity(requests.len());
         for (slice, requests) in requests.chunks(rows).enumerate() {
             let batch = Batch::new(first + slice * rows, requests, sampling, policy);

@@ -57,8 +57,7 @@ where
         let model = self.learner.model().valid();
         per_row(sequences, max_tokens, |rows| {
             let batch = PaddedBatch::new(rows, device)?;
-            let hidden = model.trunk.hidden(batch.tokens.clone(), batch.positions.clone());
-            Some(to_host(model.values(batch.scored(hidden))))
+            Some(to_host(model.values(batch.scored_by(&model.trunk))))
         })
     }
 

@@ -98,13 +98,12 @@ fn each_row<B: Backend, M: CausalLm<B>>(
     for batch in micro_batches(&lengths, max_tokens) {
         let rows: Vec<&Sequence> = batch.iter().map(|index| sequences[*index]).collect();
         let Some(padded) = PaddedBatch::new(&rows, device) else { continue };
-        let hidden = padded.scored(model.hidden(padded.tokens.clone(), padded.positions.clone()));
+        let hidden = padded.scored_by(model);
         let mut start = 0;
         for (index, row) in batch.into_iter().zip(rows) {
             let len = row.scored_len();
             if len > 0 {
-                let targets: Vec<i64> =
-                    row.scored().iter().map(|place| i64::from(row.tokens()[*place])).collect();
+                let targets: Vec<i64> = row.scored_tokens().collect();
                 visit(index, hidden.clone().narrow(0, start, len), &targets);
             }
             start += len;

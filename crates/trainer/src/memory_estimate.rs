@@ -110,10 +110,9 @@ impl MicroBatch {
             longest_prompt.saturating_add(new).clamp(1, config.model.max_position_embeddings.max(1));
         let rows = train.prompts_per_step.div_ceil(train.mini_batches.max(1)) * train.group_size;
         let parts = train.parallel_parts.clamp(1, rows.max(1));
-        let rows = train.micro_batch_limit().map_or(rows, |limit| {
-            let of_part = (limit / train.parallel_parts.max(1) / positions).max(1);
-            (parts * of_part).clamp(1, rows.max(1))
-        });
+        let rows = train
+            .micro_batch_limit_of_part()
+            .map_or(rows, |limit| (parts * (limit / positions).max(1)).clamp(1, rows.max(1)));
         Self {
             parts: parts as u64,
             rows: rows as u64,

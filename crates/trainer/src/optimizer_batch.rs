@@ -150,8 +150,7 @@ impl<B: AutodiffBackend> Pass<'_, B> {
         let lengths: Vec<usize> = rows.iter().map(|row| row.sequence.len()).collect();
         let mut done =
             Part { gradients: Gradients::new(), loss: 0.0, measured: Measured::default(), on_host: 0.0 };
-        let limit = plan.settings.micro_batch_limit().map(|limit| limit / plan.settings.parallel_parts);
-        for batch in micro_batches(&lengths, limit) {
+        for batch in micro_batches(&lengths, plan.settings.micro_batch_limit_of_part()) {
             let batch: Vec<&TrainRow> = batch.into_iter().map(|index| rows[index]).collect();
             let sequences: Vec<&Sequence> = batch.iter().map(|row| &row.sequence).collect();
             let options = ScoreOptions {

@@ -127,6 +127,11 @@ impl TrainSettings {
         (self.micro_batch_tokens > 0).then_some(self.micro_batch_tokens)
     }
 
+    /// Each of the parts side by side gets the same share.
+    pub(crate) fn micro_batch_limit_of_part(&self) -> Option<usize> {
+        self.micro_batch_limit().map(|limit| limit / self.parallel_parts.max(1))
+    }
+
     /// Checks every range.
     ///
     /// # Errors

@@ -188,10 +188,9 @@ where
     }
     let tokenizer = CharTokenizer::new(&config.tokenizer.alphabet).map_err(RunConfigError::from)?;
     let parts = NonZeroUsize::new(plan.settings.parallel_parts).unwrap_or(NonZeroUsize::MIN);
-    let rows_of_part = ENGINE_ROWS.get().div_ceil(parts.get()).try_into().unwrap_or(NonZeroUsize::MIN);
     let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone())
         .with_parts(parts)
-        .with_max_batch_rows(rows_of_part);
+        .with_max_batch_rows(ENGINE_ROWS);
     Ok(Trainer::new(plan, model, tokenizer, engine, device)?)
 }
 

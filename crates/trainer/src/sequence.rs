@@ -39,6 +39,11 @@ impl Sequence {
         &self.scored
     }
 
+    /// The scored tokens as a device takes them.
+    pub(crate) fn scored_tokens(&self) -> impl Iterator<Item = i64> {
+        self.scored.iter().map(|place| i64::from(self.tokens[*place]))
+    }
+
     /// Number of tokens.
     pub fn len(&self) -> usize {
         self.tokens.len()
@@ -102,8 +107,7 @@ pub fn score<B: Backend, M: CausalLm<B>>(
     device: &B::Device,
 ) -> Option<TokenScores<B>> {
     let batch = PaddedBatch::new(sequences, device)?;
-    let hidden = model.hidden(batch.tokens.clone(), batch.positions.clone());
-    Some(model.token_scores(batch.scored(hidden), batch.targets, options))
+    Some(model.token_scores(batch.scored_by(model), batch.targets, options))
 }
 
 /// Sequences side by side.
@@ -135,10 +139,8 @@ impl<B: Backend> PaddedBatch<B> {
             tokens.extend(inputs.iter().map(|token| i64::from(*token)));
             tokens.resize((row + 1) * width, 0);
             positions.extend(0..width as i64);
-            for scored in &sequence.scored {
-                predicting.push((row * width + scored - 1) as i64);
-                targets.push(i64::from(sequence.tokens[*scored]));
-            }
+            predicting.extend(sequence.scored.iter().map(|scored| (row * width + scored - 1) as i64));
+            targets.extend(sequence.scored_tokens());
         }
         if targets.is_empty() {
             return None;
@@ -152,6 +154,11 @@ impl<B: Backend> PaddedBatch<B> {
             targets: ints(targets, device),
             predicting: ints(predicting, device),
         })
+    }
+
+    /// The hidden states of `model` that predict the scored tokens, `[N, D]`.
+    pub(crate) fn scored_by<M: CausalLm<B>>(&self, model: &M) -> Tensor<B, 2> {
+        self.scored(model.hidden(self.tokens.clone(), self.positions.clone()))
     }
 
     /// Those of all hidden states, `[B, S, D]`, that predict the scored tokens, `[N, D]`.

@@ -1,7 +1,6 @@
 //! Verdicts of whole batches, from threads.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -261,7 +260,7 @@ pub struct GradingBatch<'a> {
     /// For each sample the one whose verdict it has: itself, or an equal one before it.
     verified_as: Vec<usize>,
     /// The first sample of each kind, by its problem's address and what the response is.
-    seen: HashMap<(*const Prompt, String, Vec<TokenId>, FinishReason), usize>,
+    seen: HashMap<(usize, String, Vec<TokenId>, FinishReason), usize>,
     sender: Sender<(usize, Verdict)>,
     receiver: Receiver<(usize, Verdict)>,
 }
@@ -274,22 +273,19 @@ impl GradingBatch<'_> {
     pub fn submit(&mut self, sample: OwnedSample) -> Result<(), GraderError> {
         let index = self.prompts.len();
         let prompt = Arc::clone(&sample.prompt);
-        if self.grader.settings.verify_equal_once {
-            let OwnedSample { prompt: _, text, tokens, finish_reason } = &sample;
-            match self.seen.entry((Arc::as_ptr(&prompt), text.clone(), tokens.clone(), *finish_reason)) {
-                Entry::Occupied(first) => {
-                    self.verified_as.push(*first.get());
-                    self.prompts.push(prompt);
-                    return Ok(());
-                }
-                Entry::Vacant(place) => place.insert(index),
-            };
-        }
+        let first = match self.grader.settings.verify_equal_once {
+            true => {
+                let address = Arc::as_ptr(&prompt).addr();
+                let key = (address, sample.text.clone(), sample.tokens.clone(), sample.finish_reason);
+                *self.seen.entry(key).or_insert(index)
+            }
+            false => index,
+        };
         let reply = Reply { index, verdicts: self.sender.clone() };
-        if !self.grader.slots.submit(Job { sample, reply }) {
+        if first == index && !self.grader.slots.submit(Job { sample, reply }) {
             return Err(self.grader.too_many_abandoned());
         }
-        self.verified_as.push(index);
+        self.verified_as.push(first);
         self.prompts.push(prompt);
         Ok(())
     }
@@ -424,6 +420,16 @@ mod tests {
             let again = grader.grade_all(samples()).unwrap();
             assert_eq!(again[0].reward(), Some(verified as f64));
         }
+    }
+
+    #[test]
+    fn a_batch_can_be_handed_to_another_thread() {
+        let grader = grader(1, 0.0);
+        let mut batch = grader.batch();
+        batch.submit(samples(["3"]).remove(0)).unwrap();
+        let verdicts =
+            std::thread::scope(|scope| scope.spawn(move || batch.collect()).join().unwrap().unwrap());
+        assert_eq!(verdicts, [Verdict::scored(3.0)]);
     }
 
     #[test]
