@@ -149,7 +149,7 @@ fn print_resolved(config: &RunConfig) -> anyhow::Result<()> {
         data.longest_prompt
     );
     println!("# Memory of the tensors, estimated:");
-    for line in MemoryEstimate::of(config, data.longest_prompt).to_string().lines() {
+    for line in MemoryEstimate::of(config, data.longest_prompt)?.to_string().lines() {
         println!("# {line}");
     }
     Ok(())

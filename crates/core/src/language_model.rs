@@ -92,6 +92,12 @@ pub trait CausalLm<B: Backend>: Module<B> + ModuleDisplay {
         self.hidden(tokens, positions)
     }
 
+    /// The model without the adapters that are trained beside its frozen weights, which it shares; `None` for a model without any.
+    /// It is the reference policy of a run that trains adapters. Default `None`.
+    fn base(&self) -> Option<Self> {
+        None
+    }
+
     /// Logits of hidden states.
     ///
     /// # Shapes

@@ -1,16 +1,14 @@
 //! What describes a decoder.
 
-use std::path::Path;
-
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use crate::{Decoder, ModelError, files, init::WeightInit};
+use crate::{Decoder, ModelError, RopeScaling, init::WeightInit};
 
 /// Shape and constants of a [`Decoder`], under the field names of Hugging Face's `config.json`.
 ///
 /// Optional fields have the defaults of the Llama and Qwen configurations of Hugging Face. Unknown fields are
-/// refused.
+/// refused. [`Self::load`] reads the `config.json` of a public family.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecoderConfig {
@@ -34,16 +32,24 @@ pub struct DecoderConfig {
     /// Base of the rotary wavelengths (default 10 000).
     #[serde(default = "default_rope_theta")]
     pub rope_theta: f64,
+    /// How the rotary angles are changed for longer contexts (default: not at all).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeScaling>,
     /// Added to the mean square before its root is taken (default 1e-6).
     #[serde(default = "default_rms_norm_eps")]
     pub rms_norm_eps: f64,
     /// Whether the head shares the embedding's weights (default: no).
     #[serde(default)]
     pub tie_word_embeddings: bool,
-    /// Whether the query, key and value projections have a bias, as in Qwen2 (default: no). The output
-    /// projection has none.
+    /// Whether the query, key and value projections have a bias, as in Qwen2 (default: no).
     #[serde(default)]
     pub attention_bias: bool,
+    /// Whether the output projection of attention has a bias (default: no).
+    #[serde(default)]
+    pub attention_output_bias: bool,
+    /// Whether the projections of the feed-forward layer have biases (default: no).
+    #[serde(default)]
+    pub mlp_bias: bool,
     /// Whether the queries and keys of each head are normalised before they are rotated, as in Qwen3
     /// (default: no).
     #[serde(default)]
@@ -76,7 +82,12 @@ impl DecoderConfig {
         let (width, head) = (self.hidden_size, self.head_size());
         let (queries, keys) = (self.num_attention_heads * head, self.num_key_value_heads * head);
         let projections = 2 * width * queries + 2 * width * keys + 3 * width * self.intermediate_size;
-        let biases = if self.attention_bias { queries + 2 * keys } else { 0 };
+        let biases = [
+            (self.attention_bias, queries + 2 * keys),
+            (self.attention_output_bias, width),
+            (self.mlp_bias, 2 * self.intermediate_size + width),
+        ];
+        let biases: usize = biases.iter().map(|(present, count)| if *present { *count } else { 0 }).sum();
         let norms = 2 * width + if self.qk_norm { 2 * head } else { 0 };
         let embeddings = if self.tie_word_embeddings { 1 } else { 2 } * self.vocab_size * width;
         embeddings + self.num_hidden_layers * (projections + biases + norms) + width
@@ -117,6 +128,7 @@ impl DecoderConfig {
         for (key, value) in [("rope_theta", self.rope_theta), ("rms_norm_eps", self.rms_norm_eps)] {
             require(value.is_finite() && value > 0.0, key, value, "a finite number above 0")?;
         }
+        self.rope_scaling.as_ref().map_or(Ok(()), RopeScaling::validate)?;
         let range = self.initializer_range;
         let usable = range.is_finite() && range >= 0.0;
         require(usable, "initializer_range", range, "a finite number, at least 0")
@@ -139,31 +151,19 @@ impl DecoderConfig {
         Ok(Decoder::new(self, &mut WeightInit::new(seed, device)))
     }
 
+    /// A decoder whose matrices take no memory until weights are loaded.
+    pub(crate) fn without_weights<B: Backend>(&self, device: &B::Device) -> Result<Decoder<B>, ModelError> {
+        self.validate()?;
+        Ok(Decoder::new(self, &mut WeightInit::unset(device)))
+    }
+
     /// Standard deviation of the projections that write to the residual stream.
     pub(crate) fn residual_std(&self) -> f64 {
         self.initializer_range / (2.0 * self.num_hidden_layers as f64).sqrt()
     }
-
-    /// Reads a configuration from a JSON file and checks it.
-    ///
-    /// # Errors
-    /// When the file cannot be read, holds unknown or lacks required fields, or is not valid.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let config: Self = files::read_json(path.as_ref())?;
-        config.validate()?;
-        Ok(config)
-    }
-
-    /// Writes the configuration to a JSON file.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ModelError> {
-        files::write_json(path.as_ref(), self)
-    }
 }
 
-fn require(
+pub(crate) fn require(
     holds: bool,
     key: &'static str,
     value: impl ToString,
@@ -215,25 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_configuration_comes_back_and_unknown_fields_are_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config.json");
-        let config = DecoderConfig { head_dim: Some(6), rope_theta: 1e6, ..tiny_config() };
-        config.save(&path).unwrap();
-        assert_eq!(DecoderConfig::load(&path).unwrap(), config);
-
-        let text = std::fs::read_to_string(&path).unwrap().replacen("rope_theta", "rope_teta", 1);
-        std::fs::write(&path, text).unwrap();
-        let error = DecoderConfig::load(&path).unwrap_err().to_string();
-        assert!(error.contains("rope_teta") && error.contains("config.json"), "{error}");
-    }
-
-    #[test]
     fn as_many_parameters_are_counted_as_a_decoder_has() {
         let configs = [
             tiny_config(),
             DecoderConfig { tie_word_embeddings: true, num_key_value_heads: 1, ..tiny_config() },
             DecoderConfig { attention_bias: true, ..tiny_config() },
+            DecoderConfig { attention_output_bias: true, mlp_bias: true, ..tiny_config() },
             DecoderConfig { qk_norm: true, head_dim: Some(6), num_hidden_layers: 3, ..tiny_config() },
         ];
         for config in configs {

@@ -6,13 +6,14 @@ use std::ops::Range;
 
 use burn::{
     module::Module,
-    nn::{Embedding, Linear},
+    nn::Embedding,
     tensor::{Int, Tensor, backend::Backend},
 };
 use firebrick_core::{CausalLm, ScoreOptions, TokenScores};
 
 use crate::{
-    CausalMask, DecoderConfig, DecoderLayer, FusedOps, KvCache, RmsNorm, RotaryTable, init::WeightInit,
+    CausalMask, DecoderConfig, DecoderLayer, FusedOps, KvCache, Projection, RmsNorm, RotaryTable,
+    init::WeightInit, rope_scaling::RotaryFrequencies,
 };
 
 /// A decoder-only language model of the Llama and Qwen families. Its fields are named as in Hugging Face's
@@ -25,7 +26,7 @@ pub struct Decoder<B: Backend> {
     /// Everything but the head.
     pub model: DecoderBody<B>,
     /// Head, weight `[D, V]`; `None` when the embedding serves as the head.
-    pub lm_head: Option<Linear<B>>,
+    pub lm_head: Option<Projection<B>>,
 }
 
 /// The embedding, the layers and the last norm of a [`Decoder`].
@@ -47,12 +48,14 @@ impl<B: Backend> Decoder<B> {
         let embed_tokens = init.embedding(vocab, width, std);
         let layers = (0..config.num_hidden_layers).map(|_| DecoderLayer::new(config, init)).collect();
         let lm_head = (!config.tie_word_embeddings).then(|| init.linear(width, vocab, std));
-        let (positions, head) = (config.max_position_embeddings, config.head_size());
+        let positions = config.max_position_embeddings;
+        let frequencies =
+            RotaryFrequencies::new(config.head_size(), config.rope_theta, config.rope_scaling.as_ref());
         let model = DecoderBody {
             embed_tokens,
             layers,
             norm: RmsNorm::new(width, config.rms_norm_eps, init.device()),
-            rotary: RotaryTable::new(positions, head, config.rope_theta, init.device()),
+            rotary: RotaryTable::new(positions, &frequencies, init.device()),
         };
         Self { model, lm_head }
     }
@@ -136,6 +139,10 @@ impl<B: FusedOps> CausalLm<B> for Decoder<B> {
         positions: Tensor<B, 2, Int>,
     ) -> Tensor<B, 3> {
         self.model.forward(index..index + 1, x, tokens, positions, None)
+    }
+
+    fn base(&self) -> Option<Self> {
+        self.has_lora().then(|| self.clone().without_lora())
     }
 
     fn logits(&self, hidden: Tensor<B, 2>) -> Tensor<B, 2> {
@@ -364,7 +371,7 @@ mod tests {
         let config =
             DecoderConfig { hidden_size: 64, intermediate_size: 64, num_hidden_layers: 8, ..tiny_config() };
         let model: Decoder<Flex> = config.init(&Default::default(), 1).unwrap();
-        let deviation = |linear: &Linear<Flex>| {
+        let deviation = |linear: &Projection<Flex>| {
             let list = values(&linear.weight.val());
             (list.iter().map(|x| x * x).sum::<f64>() / list.len() as f64).sqrt()
         };

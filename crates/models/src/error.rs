@@ -58,6 +58,26 @@ pub enum ModelError {
         /// What is wrong.
         source: safetensors::SafeTensorError,
     },
+    /// A file of weights does not fit the others of its folder.
+    #[error("`{}` {problem}", path.display())]
+    Shard {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit, as what follows the file's name in a sentence.
+        problem: String,
+    },
+    /// A key of a Hugging Face file has a value that cannot be honoured.
+    #[error("`{}`: {key} = {value}: {allowed}", path.display())]
+    HuggingFace {
+        /// The file.
+        path: PathBuf,
+        /// The key, with those of the objects around it.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is allowed, or what to do.
+        allowed: String,
+    },
     /// A tensor has elements that weights cannot have.
     #[error("tensor `{name}` has elements of type {dtype}; allowed are F64, F32, F16 and BF16")]
     ElementType {

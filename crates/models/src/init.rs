@@ -1,22 +1,29 @@
 //! Initial weights, drawn on the host so that they are the same on every backend.
 
 use burn::{
-    module::Param,
-    nn::{Embedding, Linear},
-    tensor::{Tensor, TensorData, backend::Backend},
+    module::{Param, ParamId},
+    nn::Embedding,
+    tensor::{Shape, Tensor, TensorData, backend::Backend},
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Draws the parameters of a model one after another from one stream.
+use crate::Projection;
+
+/// Draws the parameters of a model one after another from one stream, or leaves them for a file to fill.
 pub(crate) struct WeightInit<'a, B: Backend> {
-    rng: ChaCha8Rng,
+    rng: Option<ChaCha8Rng>,
     device: &'a B::Device,
 }
 
 impl<'a, B: Backend> WeightInit<'a, B> {
     pub(crate) fn new(seed: u64, device: &'a B::Device) -> Self {
-        Self { rng: ChaCha8Rng::seed_from_u64(seed), device }
+        Self { rng: Some(ChaCha8Rng::seed_from_u64(seed)), device }
+    }
+
+    /// Matrices that take no memory until they are loaded; read before that, they are zero.
+    pub(crate) fn unset(device: &'a B::Device) -> Self {
+        Self { rng: None, device }
     }
 
     pub(crate) fn device(&self) -> &'a B::Device {
@@ -24,14 +31,20 @@ impl<'a, B: Backend> WeightInit<'a, B> {
     }
 
     /// A projection without bias, its weight `[inputs, outputs]` drawn with standard deviation `std`.
-    pub(crate) fn linear(&mut self, inputs: usize, outputs: usize, std: f64) -> Linear<B> {
-        Linear { weight: self.normal([inputs, outputs], std), bias: None }
+    pub(crate) fn linear(&mut self, inputs: usize, outputs: usize, std: f64) -> Projection<B> {
+        Projection { weight: self.normal([inputs, outputs], std), bias: None, lora: None }
     }
 
-    /// A projection whose bias starts at zero.
-    pub(crate) fn biased_linear(&mut self, inputs: usize, outputs: usize, std: f64) -> Linear<B> {
-        let bias = Param::from_tensor(Tensor::zeros([outputs], self.device));
-        Linear { bias: Some(bias), ..self.linear(inputs, outputs, std) }
+    /// A projection whose bias, if it has one, starts at zero.
+    pub(crate) fn projection(
+        &mut self,
+        inputs: usize,
+        outputs: usize,
+        std: f64,
+        bias: bool,
+    ) -> Projection<B> {
+        let bias = bias.then(|| Param::from_tensor(Tensor::zeros([outputs], self.device)));
+        Projection { bias, ..self.linear(inputs, outputs, std) }
     }
 
     /// An embedding, its weight `[tokens, width]` drawn with standard deviation `std`.
@@ -40,32 +53,34 @@ impl<'a, B: Backend> WeightInit<'a, B> {
     }
 
     fn normal<const D: usize>(&mut self, shape: [usize; D], std: f64) -> Param<Tensor<B, D>> {
-        let values: Vec<f32> = (0..shape.iter().product()).map(|_| (std * self.draw()) as f32).collect();
+        let Some(rng) = &mut self.rng else {
+            let zeros = move |device: &B::Device, grad| Tensor::zeros(shape, device).set_require_grad(grad);
+            let device = self.device.clone();
+            return Param::uninitialized(ParamId::new(), zeros, device, true, Shape::from(shape));
+        };
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| (std * draw(rng)) as f32).collect();
         Param::from_tensor(Tensor::from_data(TensorData::new(values, shape), self.device))
     }
+}
 
-    /// One draw from N(0, 1).
-    ///
-    /// *Reference*: Box, Muller, "A note on the generation of random normal deviates", Ann. Math. Statist.
-    /// 29, 1958.
-    fn draw(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.rng.random::<f64>()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.rng.random::<f64>()).cos()
-    }
+/// One draw from N(0, 1).
+///
+/// *Reference*: Box, Muller, "A note on the generation of random normal deviates", Ann. Math. Statist.
+/// 29, 1958.
+fn draw(rng: &mut ChaCha8Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
 }
 
 #[cfg(test)]
 mod tests {
-    use burn_flex::Flex;
-
     use super::*;
 
     #[test]
     fn draws_are_standard_normal_and_set_by_the_seed() {
-        let device = Default::default();
         let draws = |seed| {
-            let mut init = WeightInit::<Flex>::new(seed, &device);
-            (0..20_000).map(|_| init.draw()).collect::<Vec<_>>()
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            (0..20_000).map(|_| draw(&mut rng)).collect::<Vec<_>>()
         };
         let sample = draws(3);
         let moment = |power| sample.iter().map(|x| x.powi(power)).sum::<f64>() / sample.len() as f64;

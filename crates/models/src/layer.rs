@@ -4,12 +4,11 @@
 
 use burn::{
     module::Module,
-    nn::Linear,
     tensor::{Tensor, backend::Backend},
 };
 
 use crate::{
-    CausalMask, DecoderConfig, FusedOps, KvCache, RmsNorm, SelfAttention, init::WeightInit,
+    CausalMask, DecoderConfig, FusedOps, KvCache, Projection, RmsNorm, SelfAttention, init::WeightInit,
     self_attention::QueryKeyAngles,
 };
 
@@ -66,20 +65,20 @@ impl<B: Backend> DecoderLayer<B> {
 #[derive(Module, Debug)]
 pub struct GatedMlp<B: Backend> {
     /// Gate, weight `[D, F]`.
-    pub gate_proj: Linear<B>,
+    pub gate_proj: Projection<B>,
     /// What is gated, weight `[D, F]`.
-    pub up_proj: Linear<B>,
+    pub up_proj: Projection<B>,
     /// Output, weight `[F, D]`.
-    pub down_proj: Linear<B>,
+    pub down_proj: Projection<B>,
 }
 
 impl<B: Backend> GatedMlp<B> {
     fn new(config: &DecoderConfig, init: &mut WeightInit<'_, B>) -> Self {
         let (width, inner) = (config.hidden_size, config.intermediate_size);
         Self {
-            gate_proj: init.linear(width, inner, config.initializer_range),
-            up_proj: init.linear(width, inner, config.initializer_range),
-            down_proj: init.linear(inner, width, config.residual_std()),
+            gate_proj: init.projection(width, inner, config.initializer_range, config.mlp_bias),
+            up_proj: init.projection(width, inner, config.initializer_range, config.mlp_bias),
+            down_proj: init.projection(inner, width, config.residual_std(), config.mlp_bias),
         }
     }
 

@@ -7,7 +7,10 @@ use burn::{
     tensor::{Int, Tensor, TensorData, backend::Backend},
 };
 
-/// Cosines and sines of the rotary angles of every position: position p turns pair i by p · θ^(−2i/E).
+use crate::rope_scaling::RotaryFrequencies;
+
+/// Cosines and sines of the rotary angles of every position: position p turns pair i by p · θ^(−2i/E), or as the
+/// configuration's [`crate::RopeScaling`] changes it.
 ///
 /// *Reference*: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021,
 /// arXiv:2104.09864.
@@ -38,15 +41,16 @@ pub struct RotaryAngles<B: Backend> {
 }
 
 impl<B: Backend> RotaryTable<B> {
-    /// The angles of `positions` positions for heads of width `head`, computed in f64.
-    pub(crate) fn new(positions: usize, head: usize, theta: f64, device: &B::Device) -> Self {
-        let half = head / 2;
+    /// The angles of `positions` positions, computed in f64.
+    pub(crate) fn new(positions: usize, frequencies: &RotaryFrequencies, device: &B::Device) -> Self {
+        let half = frequencies.per_position.len();
+        let head = 2 * half;
         let table = |function: fn(f64) -> f64| {
             let mut values = Vec::with_capacity(positions * head);
             for position in 0..positions {
                 for entry in 0..head {
-                    let frequency = theta.powf(-2.0 * (entry % half) as f64 / head as f64);
-                    values.push(function(position as f64 * frequency) as f32);
+                    let angle = position as f64 * frequencies.per_position[entry % half];
+                    values.push((function(angle) * frequencies.amplitude) as f32);
                 }
             }
             Tensor::from_data(TensorData::new(values, [positions, head]), device)

@@ -4,12 +4,12 @@
 
 use burn::{
     module::Module,
-    nn::Linear,
     tensor::{Int, Tensor, backend::Backend},
 };
 
 use crate::{
-    CausalMask, DecoderConfig, FusedOps, KvCache, RmsNorm, RotaryAngles, RotaryTable, init::WeightInit,
+    CausalMask, DecoderConfig, FusedOps, KvCache, Projection, RmsNorm, RotaryAngles, RotaryTable,
+    init::WeightInit,
 };
 
 /// Attention of every token to those before it, H query heads sharing G heads of keys and values.
@@ -19,13 +19,13 @@ use crate::{
 #[derive(Module, Debug)]
 pub struct SelfAttention<B: Backend> {
     /// Queries, weight `[D, H·E]`.
-    pub q_proj: Linear<B>,
+    pub q_proj: Projection<B>,
     /// Keys, weight `[D, G·E]`.
-    pub k_proj: Linear<B>,
+    pub k_proj: Projection<B>,
     /// Values, weight `[D, G·E]`.
-    pub v_proj: Linear<B>,
+    pub v_proj: Projection<B>,
     /// Output, weight `[H·E, D]`.
-    pub o_proj: Linear<B>,
+    pub o_proj: Projection<B>,
     /// Norm of the queries of each head, weight `[E]`.
     pub q_norm: Option<RmsNorm<B>>,
     /// Norm of the keys of each head, weight `[E]`.
@@ -47,14 +47,12 @@ impl<B: Backend> SelfAttention<B> {
         let (width, head_size) = (config.hidden_size, config.head_size());
         let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
         let std = config.initializer_range;
-        let mut project = |outputs| match config.attention_bias {
-            true => init.biased_linear(width, outputs, std),
-            false => init.linear(width, outputs, std),
-        };
+        let mut project = |outputs| init.projection(width, outputs, std, config.attention_bias);
         let q_proj = project(heads * head_size);
         let k_proj = project(kv_heads * head_size);
         let v_proj = project(kv_heads * head_size);
-        let o_proj = init.linear(heads * head_size, width, config.residual_std());
+        let o_proj =
+            init.projection(heads * head_size, width, config.residual_std(), config.attention_output_bias);
         let norm = || config.qk_norm.then(|| RmsNorm::new(head_size, config.rms_norm_eps, init.device()));
         Self { q_norm: norm(), k_norm: norm(), q_proj, k_proj, v_proj, o_proj, heads, kv_heads, head_size }
     }

@@ -7,7 +7,7 @@ use burn::{
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::DecoderConfig;
+use crate::{DecoderConfig, RotaryTable, rope_scaling::RotaryFrequencies};
 
 /// Makes a `#[test]` of a function that is generic over the backend run on every CPU backend, and with the feature `cuda` on
 /// the GPU.
@@ -43,9 +43,17 @@ pub(crate) fn tiny_config() -> DecoderConfig {
         rms_norm_eps: 1e-5,
         tie_word_embeddings: false,
         attention_bias: false,
+        attention_output_bias: false,
+        mlp_bias: false,
+        rope_scaling: None,
         qk_norm: false,
         initializer_range: 0.15,
     }
+}
+
+/// The angles of `positions` positions for heads of width `head`.
+pub(crate) fn rotary_table<B: Backend>(positions: usize, head: usize, theta: f64) -> RotaryTable<B> {
+    RotaryTable::new(positions, &RotaryFrequencies::new(head, theta, None), &Default::default())
 }
 
 /// Numbers in (−1, 1), the same for the same seed.

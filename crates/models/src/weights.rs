@@ -1,23 +1,48 @@
 //! Weights in the safetensors format, under the names and in the layouts of Hugging Face.
 
-use std::{borrow::Cow, collections::BTreeMap, path::Path};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Tensor, TensorData, backend::Backend},
 };
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensorError, View};
 
 use crate::{
-    Misshapen, ModelError, files,
-    tensor_file::{decoded, save_tensors},
+    Misshapen, ModelError,
+    tensor_file::{decoded, dtype_of},
+    weight_files::WeightFiles,
 };
 
-/// Writes the weights of a model to a safetensors file.
+/// Which parameters of a model a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Selection {
+    All,
+    /// Those that are not frozen.
+    Trained,
+    /// The factors of low-rank adapters.
+    Adapters,
+}
+
+impl Selection {
+    fn has<B: Backend, const D: usize>(self, param: &Param<Tensor<B, D>>, place: &Place) -> bool {
+        match self {
+            Self::All => true,
+            Self::Trained => param.is_require_grad(),
+            Self::Adapters => place.adapter_factor().is_some(),
+        }
+    }
+}
+
+/// Writes the weights of a model to a safetensors file, adapters included.
 ///
-/// A tensor is named by the path of its field (`model.layers.0.mlp.up_proj.weight`). The weight of a
-/// `Linear`, which Burn keeps as `[inputs, outputs]`, is written as `[outputs, inputs]`. The same weights
-/// give the same bytes.
+/// A tensor is named by the path of its field (`model.layers.0.mlp.up_proj.weight`), the factors of an adapter as in PEFT
+/// (`base_model.model.model.layers.0.mlp.up_proj.lora_A.weight`). The weight of a linear layer, which Burn keeps as
+/// `[inputs, outputs]`, is written as `[outputs, inputs]`. One tensor at a time is copied. The same weights give the same bytes.
 ///
 /// # Errors
 /// When the file cannot be written or the model has elements that are not floating-point numbers.
@@ -25,74 +50,165 @@ pub fn save_safetensors<B: Backend, M: Module<B>>(
     model: &M,
     path: impl AsRef<Path>,
 ) -> Result<(), ModelError> {
-    save_tensors(&collect(model), path)
+    save(model, path.as_ref(), Selection::All)
+}
+
+/// [`save_safetensors`] without frozen weights. Without any it writes the same file.
+///
+/// # Errors
+/// As [`save_safetensors`].
+pub fn save_trained<B: Backend, M: Module<B>>(model: &M, path: impl AsRef<Path>) -> Result<(), ModelError> {
+    save(model, path.as_ref(), Selection::Trained)
+}
+
+/// Whether some parameters of a model are frozen.
+pub fn has_frozen_weights<B: Backend, M: Module<B>>(model: &M) -> bool {
+    struct Frozen(bool);
+    impl<B: Backend> ModuleVisitor<B> for Frozen {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0 |= !param.is_require_grad();
+        }
+    }
+    let mut frozen = Frozen(false);
+    model.visit(&mut frozen);
+    frozen.0
+}
+
+fn save<B: Backend, M: Module<B>>(model: &M, path: &Path, selection: Selection) -> Result<(), ModelError> {
+    let tensors = collect_lazily(model, selection);
+    for (name, tensor) in &tensors {
+        if dtype_of(tensor.dtype).is_none() {
+            return Err(ModelError::ElementType { name: name.clone(), dtype: format!("{:?}", tensor.dtype) });
+        }
+    }
+    // Readers of the format ask which library's layouts a file has.
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    safetensors::serialize_to_file(&tensors, Some(metadata), path).map_err(|source| match source {
+        SafeTensorError::IoError(source) => ModelError::Write { path: path.into(), source },
+        source => ModelError::Safetensors { path: path.into(), source },
+    })
 }
 
 /// Returns the model with its weights replaced by those of a safetensors file, converted to the backend's
 /// elements.
 ///
-/// Names and layouts are those of [`save_safetensors`]; elements may be F64, F32, F16 or BF16.
+/// Names and layouts are those of [`save_safetensors`]; elements may be F64, F32, F16 or BF16. `path` is a file, or a folder
+/// with `model.safetensors` or with shards and their `model.safetensors.index.json`. One tensor at a time is read.
 ///
 /// # Errors
 /// [`ModelError::Mismatch`] lists every tensor that is missing, not part of the model, or of another shape;
 /// nothing is loaded in part.
 pub fn load_safetensors<B: Backend, M: Module<B>>(model: M, path: impl AsRef<Path>) -> Result<M, ModelError> {
-    let path = path.as_ref();
-    let bytes = files::read(path)?;
-    let file = SafeTensors::deserialize(&bytes)
-        .map_err(|source| ModelError::Safetensors { path: path.into(), source })?;
-    let mut expected = Expected { place: Place::default(), shapes: BTreeMap::new() };
-    model.visit(&mut expected);
-    check(path, &expected.shapes, &file)?;
-    for (name, view) in file.iter() {
-        if !matches!(view.dtype(), Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-            return Err(ModelError::ElementType { name: name.into(), dtype: format!("{:?}", view.dtype()) });
-        }
-    }
-    Ok(model.map(&mut Loader { place: Place::default(), file }))
+    load(model, path.as_ref(), Selection::All, &|_| false)
 }
 
-fn check(path: &Path, expected: &BTreeMap<String, Vec<usize>>, file: &SafeTensors) -> Result<(), ModelError> {
+/// [`load_safetensors`] of what [`save_trained`] wrote; frozen weights stay.
+///
+/// # Errors
+/// As [`load_safetensors`].
+pub fn load_trained<B: Backend, M: Module<B>>(model: M, path: impl AsRef<Path>) -> Result<M, ModelError> {
+    load(model, path.as_ref(), Selection::Trained, &|_| false)
+}
+
+/// [`load_safetensors`] of an adapter, whether or not the backend knows gradients; all other weights stay.
+pub(crate) fn load_adapters<B: Backend, M: Module<B>>(model: M, path: &Path) -> Result<M, ModelError> {
+    load(model, path, Selection::Adapters, &|_| false)
+}
+
+/// [`load_safetensors`] that passes by the tensors of files for which `is_passed_by` holds.
+pub(crate) fn load_some<B: Backend, M: Module<B>>(
+    model: M,
+    path: &Path,
+    is_passed_by: &dyn Fn(&str) -> bool,
+) -> Result<M, ModelError> {
+    load(model, path, Selection::All, is_passed_by)
+}
+
+fn load<B: Backend, M: Module<B>>(
+    model: M,
+    path: &Path,
+    selection: Selection,
+    is_passed_by: &dyn Fn(&str) -> bool,
+) -> Result<M, ModelError> {
+    let files = WeightFiles::open(path)?;
+    let mut expected = Expected { place: Place::default(), selection, shapes: BTreeMap::new() };
+    model.visit(&mut expected);
+    check(path, &expected.shapes, &files, is_passed_by)?;
+    let mut loader = Loader { place: Place::default(), selection, files, failed: None };
+    let model = model.map(&mut loader);
+    match loader.failed {
+        Some(error) => Err(error),
+        None => Ok(model),
+    }
+}
+
+fn check(
+    path: &Path,
+    expected: &BTreeMap<String, Vec<usize>>,
+    files: &WeightFiles,
+    is_passed_by: &dyn Fn(&str) -> bool,
+) -> Result<(), ModelError> {
     let (mut missing, mut misshapen) = (Vec::new(), Vec::new());
     for (name, shape) in expected {
-        match file.tensor(name) {
-            Err(_) => missing.push(name.clone()),
-            Ok(view) if view.shape() != shape => misshapen.push(Misshapen {
+        match files.info(name) {
+            None => missing.push(name.clone()),
+            Some(info) if info.shape != *shape => misshapen.push(Misshapen {
                 name: name.clone(),
                 expected: shape.clone(),
-                found: view.shape().to_vec(),
+                found: info.shape.clone(),
             }),
-            Ok(_) => {}
+            Some(info) if !matches!(info.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) => {
+                return Err(ModelError::ElementType {
+                    name: name.clone(),
+                    dtype: format!("{:?}", info.dtype),
+                });
+            }
+            Some(_) => {}
         }
     }
-    let mut extra: Vec<_> = file.names().into_iter().filter(|name| !expected.contains_key(*name)).collect();
-    extra.sort_unstable();
+    let extra = files.names().filter(|name| !expected.contains_key(*name) && !is_passed_by(name));
+    let extra: Vec<String> = extra.map(String::from).collect();
     if missing.is_empty() && misshapen.is_empty() && extra.is_empty() {
         return Ok(());
     }
-    let extra = extra.into_iter().map(String::from).collect();
     Err(ModelError::Mismatch { path: path.into(), missing, extra, misshapen })
 }
 
 /// Where a walk over a model's modules stands.
 #[derive(Default)]
 struct Place {
-    /// Field names, and types of the modules that hold them.
+    /// Field names, and whether the module that holds them keeps matrices as `[inputs, outputs]`.
     path: Vec<(String, bool)>,
 }
 
 impl Place {
     fn enter(&mut self, name: &str, container: &str) {
-        self.path.push((name.into(), container == "Struct:Linear"));
+        let transposed = ["Struct:Linear", "Struct:Projection", "Struct:LowRank"].contains(&container);
+        self.path.push((name.into(), transposed));
     }
 
     fn exit(&mut self) {
         self.path.pop();
     }
 
+    /// The parameter's name in a file.
     fn name(&self) -> String {
         let names: Vec<_> = self.path.iter().map(|(name, _)| name.as_str()).collect();
-        names.join(".")
+        match self.adapter_factor() {
+            Some(factor) => {
+                let layer = names[..names.len() - 2].join(".");
+                format!("base_model.model.{layer}.lora_{}.weight", factor.to_uppercase())
+            }
+            None => names.join("."),
+        }
+    }
+
+    /// `a` or `b`, if the parameter here is a factor of an adapter.
+    fn adapter_factor(&self) -> Option<&str> {
+        match self.path.as_slice() {
+            [.., (lora, _), (factor, _)] if lora == "lora" => Some(factor),
+            _ => None,
+        }
     }
 
     /// Whether the file has the transpose of the parameter here.
@@ -112,6 +228,7 @@ impl Place {
 /// Shapes of the tensors that a file must have.
 struct Expected {
     place: Place,
+    selection: Selection,
     shapes: BTreeMap<String, Vec<usize>>,
 }
 
@@ -125,21 +242,55 @@ impl<B: Backend> ModuleVisitor<B> for Expected {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let shape = self.place.shape_in_file(param.lazy_shape().to_vec());
-        self.shapes.insert(self.place.name(), shape);
+        if self.selection.has(param, &self.place) {
+            let shape = self.place.shape_in_file(param.lazy_shape().to_vec());
+            self.shapes.insert(self.place.name(), shape);
+        }
     }
 }
 
 /// The tensors of a model as a file has them, by name.
+#[cfg(test)]
 pub(crate) fn collect<B: Backend, M: Module<B>>(model: &M) -> BTreeMap<String, TensorData> {
-    let mut collected = Collected { place: Place::default(), tensors: BTreeMap::new() };
+    let tensors = collect_lazily(model, Selection::All).into_iter();
+    tensors.map(|(name, tensor)| (name, (tensor.read)())).collect()
+}
+
+fn collect_lazily<B: Backend, M: Module<B>>(model: &M, selection: Selection) -> BTreeMap<String, Unread> {
+    let mut collected = Collected { place: Place::default(), selection, tensors: BTreeMap::new() };
     model.visit(&mut collected);
     collected.tensors
 }
 
+/// A tensor that is copied from its device when it is written.
+struct Unread {
+    dtype: burn::tensor::DType,
+    shape: Vec<usize>,
+    read: Box<dyn Fn() -> TensorData>,
+}
+
+impl View for &Unread {
+    fn dtype(&self) -> Dtype {
+        dtype_of(self.dtype).expect("element types are checked before tensors are written")
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        (self.read)().as_bytes().to_vec().into()
+    }
+
+    fn data_len(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+}
+
 struct Collected {
     place: Place,
-    tensors: BTreeMap<String, TensorData>,
+    selection: Selection,
+    tensors: BTreeMap<String, Unread>,
 }
 
 impl<B: Backend> ModuleVisitor<B> for Collected {
@@ -152,23 +303,46 @@ impl<B: Backend> ModuleVisitor<B> for Collected {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let mut data = param.val().into_data();
-        let shape = self.place.shape_in_file(data.shape.to_vec());
-        if self.place.is_transposed(D) {
-            let bytes = transposed(data.as_bytes(), shape[0], shape[1]);
-            data = TensorData::from_bytes_vec(bytes, shape.clone(), data.dtype);
+        if !self.selection.has(param, &self.place) {
+            return;
         }
-        self.tensors.insert(self.place.name(), data);
+        let (value, transposed) = (param.val(), self.place.is_transposed(D));
+        let shape = self.place.shape_in_file(value.shape().to_vec());
+        let dtype = value.dtype();
+        let file_shape = shape.clone();
+        let read = move || {
+            let data = value.to_data();
+            if !transposed {
+                return data;
+            }
+            let bytes = crate::transpose::transposed(data.as_bytes(), file_shape[1], dtype.size());
+            TensorData::from_bytes_vec(bytes, file_shape.clone(), dtype)
+        };
+        self.tensors.insert(self.place.name(), Unread { dtype, shape, read: Box::new(read) });
     }
 }
 
-/// Replaces parameters by the tensors of a file that has all of them.
-struct Loader<'a> {
+/// Replaces parameters by the tensors of files that have all of them.
+struct Loader {
     place: Place,
-    file: SafeTensors<'a>,
+    selection: Selection,
+    files: WeightFiles,
+    failed: Option<ModelError>,
 }
 
-impl<B: Backend> ModuleMapper<B> for Loader<'_> {
+impl Loader {
+    fn read(&mut self, dimensions: usize) -> Result<TensorData, ModelError> {
+        let (mut bytes, info) = self.files.read(&self.place.name())?;
+        let shape = self.place.shape_in_file(info.shape);
+        if self.place.is_transposed(dimensions) {
+            let size = bytes.len() / shape.iter().product::<usize>().max(1);
+            bytes = crate::transpose::transposed(&bytes, shape[1], size);
+        }
+        Ok(decoded(&bytes, info.dtype, shape).expect("element types are checked before weights are loaded"))
+    }
+}
+
+impl<B: Backend> ModuleMapper<B> for Loader {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.place.enter(name, container);
     }
@@ -178,32 +352,22 @@ impl<B: Backend> ModuleMapper<B> for Loader<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let view = self.file.tensor(&self.place.name()).expect("names are checked before weights are loaded");
-        let shape = self.place.shape_in_file(view.shape().to_vec());
-        let mut bytes = Cow::Borrowed(view.data());
-        if self.place.is_transposed(D) {
-            bytes = transposed(&bytes, shape[0], shape[1]).into();
+        if self.failed.is_some() || !self.selection.has(&param, &self.place) {
+            return param;
         }
-        let data = decoded(&bytes, view.dtype(), shape)
-            .expect("element types are checked before weights are loaded")
-            .convert::<B::FloatElem>();
-        let device = param.lazy_device();
-        let id = param.id;
-        param.transform_for_load(Tensor::from_data(data, &device), id)
-    }
-}
-
-/// The bytes of a matrix `[columns, rows]` as those of its transpose `[rows, columns]`.
-fn transposed(bytes: &[u8], rows: usize, columns: usize) -> Vec<u8> {
-    let size = bytes.len() / (rows * columns);
-    let mut out = Vec::with_capacity(bytes.len());
-    for row in 0..rows {
-        for column in 0..columns {
-            let start = (column * rows + row) * size;
-            out.extend_from_slice(&bytes[start..start + size]);
+        match self.read(D) {
+            Ok(data) => {
+                let device = param.lazy_device();
+                let id = param.id;
+                let data = data.convert::<B::FloatElem>();
+                param.transform_for_load(Tensor::from_data(data, &device), id)
+            }
+            Err(error) => {
+                self.failed = Some(error);
+                param
+            }
         }
     }
-    out
 }
 
 #[cfg(test)]

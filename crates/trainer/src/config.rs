@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use firebrick_core::{RewardVerifier, Tokenizer};
-use firebrick_models::{CharTokenizer, DecoderConfig, ModelError};
+use firebrick_models::{DecoderConfig, LoraConfig, ModelError};
 use firebrick_objectives::{ConfigError, ObjectiveConfig};
 use firebrick_reward::{GraderError, GraderSettings, RewardConfig, RewardConfigError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CheckpointSettings, ConfigLayers, EvaluationSettings, KeyError, OverLongPrompts, PlanError,
-    TrainSettings, WarmStartSettings,
+    CheckpointSettings, ConfigLayers, EvaluationSettings, KeyError, ModelSection, OverLongPrompts, PlanError,
+    TrainSettings, WarmStartSettings, run_tokenizer::RunTokenizer,
 };
 
 /// Everything that describes a run. Unknown keys are refused; what depends on the task has no default.
@@ -21,10 +21,14 @@ pub struct RunConfig {
     pub run: RunSection,
     /// Problems and worked solutions.
     pub data: DataSection,
-    /// The tokenizer.
+    /// The tokenizer of a model made from scratch, or changes to that of a pretrained one.
+    #[serde(default)]
     pub tokenizer: TokenizerSection,
-    /// The model, made from scratch.
-    pub model: DecoderConfig,
+    /// The model: made from scratch, or read from a folder.
+    pub model: ModelSection,
+    /// A low-rank adapter, which is then all that is trained; all weights are when left out.
+    #[serde(default)]
+    pub lora: Option<LoraConfig>,
     /// Supervised fine-tuning before reinforcement learning.
     #[serde(default)]
     pub warm_start: Option<WarmStartSettings>,
@@ -78,12 +82,16 @@ pub struct DataSection {
     pub over_long_prompts: OverLongPrompts,
 }
 
-/// A character tokenizer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The tokenizer of a run. A pretrained model brings its own.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizerSection {
-    /// The characters; their ids are 1, 2, ... in this order, 0 ends a response.
-    pub alphabet: String,
+    /// The characters of a model made from scratch; their ids are 1, 2, ... in this order, 0 ends a response.
+    #[serde(default)]
+    pub alphabet: Option<String>,
+    /// A file with a chat template (Jinja) in the place of the pretrained tokenizer's.
+    #[serde(default)]
+    pub chat_template: Option<PathBuf>,
 }
 
 /// Control arms: the same run, trained on rewards that mean nothing.
@@ -110,7 +118,11 @@ impl RunConfig {
     #[must_use]
     pub fn relative_to(mut self, base: &Path) -> Self {
         let paths = [&mut self.run.directory, &mut self.data.train, &mut self.data.held_out];
-        let optional = [&mut self.data.worked_solutions, &mut self.run.initial_model];
+        if let ModelSection::Pretrained(model) = &mut self.model {
+            model.path = base.join(&model.path);
+        }
+        let optional =
+            [&mut self.data.worked_solutions, &mut self.run.initial_model, &mut self.tokenizer.chat_template];
         for path in paths.into_iter().chain(optional.into_iter().flatten()) {
             *path = base.join(&*path);
         }
@@ -128,19 +140,9 @@ impl RunConfig {
         self.warm_start.as_ref().map_or(Ok(()), WarmStartSettings::validate).map_err(within("warm_start"))?;
         self.checkpoints.validate().map_err(within("checkpoints"))?;
         self.objective.validate().map_err(|error| error.within("objective"))?;
-        self.model.validate()?;
+        self.validate_model()?;
         self.reward.validate().map_err(|error| error.within("reward"))?;
         self.verification.validate()?;
-        let tokens = CharTokenizer::new(&self.tokenizer.alphabet)?.vocab_size();
-        if self.model.vocab_size < tokens {
-            return Err(RunConfigError::Combination {
-                problem: format!(
-                    "model.vocab_size = {} but the tokenizer has {tokens} tokens",
-                    self.model.vocab_size
-                ),
-                fix: "raise model.vocab_size",
-            });
-        }
         if self.warm_start.is_some() && self.data.worked_solutions.is_none() {
             return Err(RunConfigError::Combination {
                 problem: "[warm_start] is given but data.worked_solutions is not".into(),
@@ -160,6 +162,57 @@ impl RunConfig {
             });
         }
         Ok(())
+    }
+
+    fn validate_model(&self) -> Result<(), RunConfigError> {
+        let decoder = self.model.decoder()?;
+        decoder.validate()?;
+        self.lora.as_ref().map_or(Ok(()), LoraConfig::validate).map_err(RunConfigError::Lora)?;
+        let combination = |problem: String, fix| Err(RunConfigError::Combination { problem, fix });
+        if let ModelSection::Pretrained(model) = &self.model {
+            if self.run.initial_model.is_some() {
+                return combination(
+                    "run.initial_model is given beside model.path".into(),
+                    "keep one of the two",
+                );
+            }
+            if self.lora.is_some() && self.model.folder()?.is_some_and(|folder| folder.lora().is_some()) {
+                return combination(
+                    format!(
+                        "[lora] is given, and model.path = {} is an adapter already",
+                        model.path.display()
+                    ),
+                    "leave [lora] out to train that adapter on, or merge it into its base model first",
+                );
+            }
+        }
+        let tokens = RunTokenizer::of(self)?.vocab_size();
+        if decoder.vocab_size < tokens {
+            return combination(
+                format!("model.vocab_size = {} but the tokenizer has {tokens} tokens", decoder.vocab_size),
+                "raise model.vocab_size",
+            );
+        }
+        Ok(())
+    }
+
+    /// What describes the adapter that is trained, if one is: `[lora]`, or that of a folder with an adapter.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn adapter(&self) -> Result<Option<LoraConfig>, ModelError> {
+        Ok(match &self.lora {
+            Some(lora) => Some(lora.clone()),
+            None => self.model.folder()?.and_then(|folder| folder.lora().cloned()),
+        })
+    }
+
+    /// What describes the decoder.
+    ///
+    /// # Errors
+    /// When the folder of a pretrained model cannot be read.
+    pub fn decoder(&self) -> Result<DecoderConfig, ModelError> {
+        self.model.decoder()
     }
 
     pub(crate) fn verifier(&self) -> Result<Box<dyn RewardVerifier>, RunConfigError> {
@@ -232,9 +285,12 @@ pub enum RunConfigError {
     /// `[objective]` is out of range.
     #[error(transparent)]
     Objective(#[from] ConfigError),
-    /// `[model]` is out of range.
-    #[error("model.{0}")]
+    /// `[model]` is out of range, or its folder cannot be used.
+    #[error("{}{0}", if matches!(.0, ModelError::Config { .. }) { "model." } else { "" })]
     Model(#[from] ModelError),
+    /// `[lora]` is out of range.
+    #[error("lora.{0}")]
+    Lora(#[source] ModelError),
     /// The tokenizer cannot be built.
     #[error("tokenizer.alphabet: {0}")]
     Tokenizer(#[from] firebrick_core::TokenizerError),
@@ -267,6 +323,7 @@ impl RunConfigError {
                 | ConfigError::Incompatible { key, .. },
             ) => Some(key.clone()),
             Self::Model(ModelError::Config { key, .. }) => Some(format!("model.{key}")),
+            Self::Lora(ModelError::Config { key, .. }) => Some(format!("lora.{key}")),
             Self::Tokenizer(_) => Some("tokenizer.alphabet".into()),
             Self::Reward(error) => Some(error.key().to_owned()),
             Self::Verification(GraderError::OutOfRange { key, .. }) => Some(format!("verification.{key}")),

@@ -217,7 +217,7 @@ mod tests {
         optimizer = { learning_rate = 1e-3 }
     "#;
 
-    const TRAIN_KEYS: &str = "seed, steps, prompts_per_step, group_size, epochs, mini_batches, micro_batch_tokens, parallel_parts, recompute_activations, dynamic_sampling, sampling, optimizer, critic_learning_rate, parity_tolerance, traces_per_step, token_traces_per_step";
+    const TRAIN_KEYS: &str = "seed, steps, prompts_per_step, group_size, epochs, mini_batches, micro_batch_tokens, parallel_parts, recompute_activations, dynamic_sampling, engine_rows, sampling, optimizer, critic_learning_rate, parity_tolerance, traces_per_step, token_traces_per_step";
 
     fn base() -> ConfigLayers {
         ConfigLayers::default().text("base", BASE)
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(config.train.sampling.stop_tokens, [3, 4]);
         assert_eq!(config.train.optimizer.learning_rate, 1e-4);
         assert_eq!(config.run.directory, PathBuf::from("runs/a=b"));
-        assert_eq!(config.tokenizer.alphabet, "0123");
+        assert_eq!(config.tokenizer.alphabet.as_deref(), Some("0123"));
         assert!(config.run.overwrite);
     }
 
@@ -298,7 +298,7 @@ mod tests {
         );
         assert_eq!(
             refused(base().text("overlay", "[trian]\nsteps = 5")),
-            "overlay: unknown key trian; did you mean train? known are run, data, tokenizer, model, warm_start, train, objective, reward, verification, evaluation, checkpoints, control"
+            "overlay: unknown key trian; did you mean train? known are run, data, tokenizer, model, lora, warm_start, train, objective, reward, verification, evaluation, checkpoints, control"
         );
         assert_eq!(
             refused(base().set("objective.schedule.eps_maxx=0.3").set("objective.gate.dual_clip=3.0"))

@@ -7,7 +7,7 @@ use burn::{
     optim::{AdamW, AdamWConfig, Optimizer, adaptor::OptimizerAdaptor},
     tensor::{TensorData, backend::AutodiffBackend},
 };
-use firebrick_models::{ModelError, load_safetensors, load_tensors};
+use firebrick_models::{ModelError, load_tensors, load_trained};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -127,10 +127,10 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Learner<B, M> {
         *self = Self::new(model, settings);
     }
 
-    /// Replaces the weights by those of a file.
+    /// Replaces the weights that are trained by those of a file.
     pub(crate) fn load_weights(&mut self, path: &Path) -> Result<(), ModelError> {
         let model = self.model().clone();
-        self.model = Some(load_safetensors(model, path)?);
+        self.model = Some(load_trained(model, path)?);
         Ok(())
     }
 

@@ -10,8 +10,9 @@
 use std::fmt;
 
 use firebrick_core::ScoreOptions;
+use firebrick_models::{DecoderConfig, ModelError};
 
-use crate::{RunConfig, run::ENGINE_ROWS};
+use crate::RunConfig;
 
 /// Bytes of an f32.
 const FLOAT: u64 = 4;
@@ -30,10 +31,10 @@ pub struct MemoryEstimate {
     /// | part | lives | is |
     /// |---|---|---|
     /// | `weights` | always | one number per parameter |
-    /// | `optimizer moments` | always | two per parameter |
-    /// | `reference policy` | always | a second copy of the weights, when the objective asks for reference log-probs |
+    /// | `optimizer moments` | always | two per trained parameter: all, or those of the adapter |
+    /// | `reference policy` | always | a second copy of the weights, when the objective asks for reference log-probs and all weights are trained |
     /// | `key-value cache` | in generation | keys and values of every layer for all rows that an engine serves at once |
-    /// | `gradients` | in an optimizer step | one number per parameter, for each of the parts side by side |
+    /// | `gradients` | in an optimizer step | one number per trained parameter, for each of the parts side by side |
     /// | `activations` | in an optimizer step | what the layers keep for the backward pass of the largest micro-batch, of all parts |
     /// | `logits` | in an optimizer step | the work on one chunk of its response tokens |
     pub parts: Vec<(&'static str, u64)>,
@@ -44,24 +45,30 @@ impl MemoryEstimate {
     ///
     /// The largest micro-batch is taken to hold prompts of this length with responses of `max_new_tokens`, and the engine to
     /// be full, as it is in an evaluation of that many completions.
-    pub fn of(config: &RunConfig, longest_prompt: usize) -> Self {
-        let parameters = FLOAT * config.model.parameter_count() as u64;
-        let micro_batch = MicroBatch::largest(config, longest_prompt);
-        let mut parts = vec![("weights", parameters), ("optimizer moments", 2 * parameters)];
+    ///
+    /// # Errors
+    /// When the folder of a pretrained model cannot be read.
+    pub fn of(config: &RunConfig, longest_prompt: usize) -> Result<Self, ModelError> {
+        let (model, adapter) = (config.decoder()?, config.adapter()?);
+        let frozen = FLOAT * if adapter.is_some() { model.parameter_count() as u64 } else { 0 };
+        let trained = adapter.as_ref().map_or(model.parameter_count(), |lora| lora.parameter_count(&model));
+        let trained = FLOAT * trained as u64;
+        let micro_batch = MicroBatch::largest(config, &model, longest_prompt);
+        let mut parts = vec![("weights", frozen + trained), ("optimizer moments", 2 * trained)];
         let requirements = config.objective.build().requirements();
-        if requirements.reference_log_probs {
-            parts.push(("reference policy", parameters));
+        if requirements.reference_log_probs && adapter.is_none() {
+            parts.push(("reference policy", trained));
         }
         if requirements.values {
-            parts.push(("critic with moments", 3 * parameters));
+            parts.push(("critic with moments", 3 * trained));
         }
         parts.extend([
-            ("key-value cache", cache(config, micro_batch.positions)),
-            ("gradients", micro_batch.parts * parameters),
-            ("activations", micro_batch.activations(config)),
-            ("logits", micro_batch.logits(config)),
+            ("key-value cache", cache(config, &model, micro_batch.positions)),
+            ("gradients", micro_batch.parts * trained),
+            ("activations", micro_batch.activations(config, &model)),
+            ("logits", micro_batch.logits(&model)),
         ]);
-        Self { parts }
+        Ok(Self { parts })
     }
 
     /// Bytes at the peak: generation and optimizer steps take turns, so the smaller of the two is not counted.
@@ -85,10 +92,9 @@ impl fmt::Display for MemoryEstimate {
 }
 
 /// Keys and values of a full engine.
-fn cache(config: &RunConfig, positions: u64) -> u64 {
-    let model = &config.model;
+fn cache(config: &RunConfig, model: &DecoderConfig, positions: u64) -> u64 {
     let keys = (model.num_key_value_heads * model.head_size()) as u64;
-    FLOAT * ENGINE_ROWS.get() as u64 * positions * model.num_hidden_layers as u64 * 2 * keys
+    FLOAT * config.train.engine_rows as u64 * positions * model.num_hidden_layers as u64 * 2 * keys
 }
 
 /// The micro-batches side by side that need most: all rows as long as a row can be.
@@ -103,11 +109,10 @@ struct MicroBatch {
 }
 
 impl MicroBatch {
-    fn largest(config: &RunConfig, longest_prompt: usize) -> Self {
+    fn largest(config: &RunConfig, model: &DecoderConfig, longest_prompt: usize) -> Self {
         let train = &config.train;
         let new = train.sampling.max_new_tokens;
-        let positions =
-            longest_prompt.saturating_add(new).clamp(1, config.model.max_position_embeddings.max(1));
+        let positions = longest_prompt.saturating_add(new).clamp(1, model.max_position_embeddings.max(1));
         let rows = train.prompts_per_step.div_ceil(train.mini_batches.max(1)) * train.group_size;
         let parts = train.parallel_parts.clamp(1, rows.max(1));
         let rows = train
@@ -122,8 +127,7 @@ impl MicroBatch {
     }
 
     /// Numbers that the backward pass asks for again; the operations stand in `firebrick-models`.
-    fn activations(&self, config: &RunConfig) -> u64 {
-        let model = &config.model;
+    fn activations(&self, config: &RunConfig, model: &DecoderConfig) -> u64 {
         let width = model.hidden_size as u64;
         let [queries, keys] = [model.num_attention_heads, model.num_key_value_heads]
             .map(|heads| (heads * model.head_size()) as u64);
@@ -147,10 +151,10 @@ impl MicroBatch {
     }
 
     /// Four numbers for each logit of one chunk: itself, its exponential, its probability and its gradient. None is kept.
-    fn logits(&self, config: &RunConfig) -> u64 {
+    fn logits(&self, model: &DecoderConfig) -> u64 {
         let tokens = self.rows * self.scored;
         let chunk = tokens.min(self.parts * ScoreOptions::default().chunk_tokens as u64);
-        FLOAT * config.model.vocab_size as u64 * 4 * chunk
+        FLOAT * model.vocab_size as u64 * 4 * chunk
     }
 }
 
@@ -159,6 +163,7 @@ mod tests {
     use firebrick_objectives::ObjectiveConfig;
 
     use super::*;
+    use crate::ModelSection;
 
     /// 2 layers of width 8 with 2 query heads and 1 head of keys of width 4; 4 × 3 completions of at most 5 + 4 tokens.
     fn config() -> RunConfig {
@@ -195,8 +200,15 @@ mod tests {
         .expect("the config is valid")
     }
 
+    fn decoder(config: &mut RunConfig) -> &mut DecoderConfig {
+        match &mut config.model {
+            ModelSection::Scratch(decoder) => decoder,
+            ModelSection::Pretrained(model) => panic!("a model made from scratch, not {model:?}"),
+        }
+    }
+
     fn part(config: &RunConfig, name: &str) -> Option<u64> {
-        let parts = MemoryEstimate::of(config, 5).parts;
+        let parts = MemoryEstimate::of(config, 5).unwrap().parts;
         parts.into_iter().find(|(part, _)| *part == name).map(|(_, bytes)| bytes)
     }
 
@@ -206,7 +218,7 @@ mod tests {
     /// Logits: 12·4 tokens, all in one chunk, four times over 10 ids.
     #[test]
     fn the_parts_are_those_computed_by_hand() {
-        let estimate = MemoryEstimate::of(&config(), 5);
+        let estimate = MemoryEstimate::of(&config(), 5).unwrap();
         let expected = [
             ("weights", 4 * 872),
             ("optimizer moments", 8 * 872),
@@ -223,11 +235,11 @@ mod tests {
     #[test]
     fn generation_and_optimizer_steps_take_turns_at_the_peak() {
         let mut config = config();
-        config.model.vocab_size = 1000;
+        decoder(&mut config).vocab_size = 1000;
         let bytes = |name| part(&config, name).unwrap();
         let step = bytes("gradients") + bytes("activations") + bytes("logits");
         assert!(step > bytes("key-value cache"));
-        let total = MemoryEstimate::of(&config, 5).total();
+        let total = MemoryEstimate::of(&config, 5).unwrap().total();
         assert_eq!(total, bytes("weights") + bytes("optimizer moments") + step);
     }
 
@@ -243,7 +255,7 @@ mod tests {
     #[test]
     fn norms_of_heads_are_counted() {
         let mut with = config();
-        with.model.qk_norm = true;
+        decoder(&mut with).qk_norm = true;
         let [with, without] = [with, config()].map(|config| part(&config, "activations").unwrap());
         assert_eq!(with - without, 4 * 12 * 8 * 2 * (8 + 4));
     }
@@ -253,9 +265,9 @@ mod tests {
         let totals = |change: &dyn Fn(&mut RunConfig, usize)| -> Vec<u64> {
             let total = |value| {
                 let mut config = config();
-                config.model.vocab_size = 1000;
+                decoder(&mut config).vocab_size = 1000;
                 change(&mut config, value);
-                MemoryEstimate::of(&config, 5).total()
+                MemoryEstimate::of(&config, 5).unwrap().total()
             };
             [1, 2, 9, 20, 50, 100, 1000].map(total).to_vec()
         };
@@ -300,7 +312,7 @@ mod tests {
     #[test]
     fn the_math_run_is_estimated_to_a_factor_of_two() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/math-cpu.toml");
-        let estimate = MemoryEstimate::of(&RunConfig::read(&path).unwrap(), 20);
+        let estimate = MemoryEstimate::of(&RunConfig::read(&path).unwrap(), 20).unwrap();
         let megabytes = estimate.total() as f64 / 1e6;
         assert!((58.0 / 2.0..58.0 * 2.0).contains(&megabytes), "{estimate}");
     }

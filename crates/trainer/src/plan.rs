@@ -46,6 +46,9 @@ pub struct TrainSettings {
     /// Replaces groups without variance by others; off when left out.
     #[serde(default)]
     pub dynamic_sampling: Option<DynamicSampling>,
+    /// Most completions that are generated at once, which bounds the memory of their keys and values (default 512).
+    #[serde(default = "default_engine_rows")]
+    pub engine_rows: usize,
     /// The distribution that completions are drawn from.
     pub sampling: SamplingSpec,
     /// AdamW and its learning rate.
@@ -70,6 +73,9 @@ fn one() -> usize {
 }
 fn default_micro_batch_tokens() -> usize {
     8192
+}
+fn default_engine_rows() -> usize {
+    512
 }
 fn default_parity_tolerance() -> f64 {
     1e-5
@@ -103,6 +109,7 @@ impl TrainSettings {
             parallel_parts: 1,
             recompute_activations: false,
             dynamic_sampling: None,
+            engine_rows: default_engine_rows(),
             sampling,
             optimizer: OptimizerSettings::new(learning_rate),
             critic_learning_rate: None,
@@ -145,6 +152,7 @@ impl TrainSettings {
             ("group_size", self.group_size),
             ("epochs", self.epochs),
             ("parallel_parts", self.parallel_parts),
+            ("engine_rows", self.engine_rows),
             ("dynamic_sampling.max_rounds", rounds),
         ] {
             require(value >= 1, key, value as f64, at_least_one)?;

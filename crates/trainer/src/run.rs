@@ -1,12 +1,17 @@
 //! A whole run from a config: warm start, evaluation, reinforcement learning, evaluation, model on disk; and its
 //! continuation after it was ended.
 
-use std::{num::NonZeroUsize, path::Path, time::Instant};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
-use burn::tensor::backend::AutodiffBackend;
-use firebrick_core::{Prompt, SeedStream};
+use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
+use firebrick_core::{CausalLm, Prompt, SeedStream};
 use firebrick_models::{
-    CharTokenizer, Decoder, DecoderConfig, FusedOps, ModelError, load_safetensors, save_safetensors,
+    Decoder, DecoderConfig, FusedOps, LoraConfig, ModelError, load_safetensors, save_safetensors,
+    save_trained,
 };
 use firebrick_reward::RandomReward;
 use firebrick_rollout::EmbeddedEngine;
@@ -18,14 +23,15 @@ use crate::{
     checkpoint::{CheckpointStore, Manifest},
     continuation::check_same_run,
     run_data::RunData,
+    run_tokenizer::RunTokenizer,
     trainer::Progress,
 };
 
-/// Most completions that are generated at once: an evaluation asks for thousands.
-pub(crate) const ENGINE_ROWS: NonZeroUsize = NonZeroUsize::new(512).expect("not zero");
-
 /// There when a run is done.
 const SUMMARY: &str = "summary.json";
+
+/// Where the frozen weights of a model made from scratch are kept, which adapters refer to.
+const BASE: &str = "base";
 
 /// How a run starts and ends. The default is a new run that nothing stops.
 #[derive(Debug, Clone, Default)]
@@ -144,10 +150,10 @@ where
     for remark in config.objective.remarks(config.train.sampling.max_new_tokens) {
         tracing::warn!(objective = config.objective.r#type, "{remark}");
     }
-    let estimate = MemoryEstimate::of(config, data.longest_prompt);
+    let estimate = MemoryEstimate::of(config, data.longest_prompt)?;
     tracing::info!(mebibytes = estimate.total() >> 20, "memory that the tensors are estimated to take");
     let mut start = config.clone();
-    if checkpoint.is_some() {
+    if checkpoint.is_some() && config.adapter()?.is_none() {
         start.run.initial_model = None; // the checkpoint's weights take its place
     }
     let trainer = trainer_of(&start, plan, device)?.with_run_directory(directory);
@@ -173,25 +179,40 @@ where
     B: AutodiffBackend + FusedOps,
     B::InnerBackend: FusedOps,
 {
-    let seed = config.train.seed.seed(SeedStream::Initialisation, &[]);
-    let mut model = config.model.init::<B>(&device, seed).map_err(RunConfigError::from)?;
-    if let Some(folder) = &config.run.initial_model {
-        let found = DecoderConfig::load(folder.join("config.json"))?;
-        if found != config.model {
-            return Err(RunConfigError::Combination {
-                problem: format!("[model] is not the model of run.initial_model = {}", folder.display()),
-                fix: "take [model] over from the config that made it",
-            }
-            .into());
-        }
-        model = load_safetensors(model, folder.join("model.safetensors"))?;
+    let seed = |purpose| config.train.seed.seed(SeedStream::Initialisation, purpose);
+    let mut model = match config.model.folder()? {
+        Some(folder) => folder.load::<B>(&device)?,
+        None => initial_model(config, seed(&[]), &device)?,
+    };
+    if let Some(lora) = &config.lora {
+        model = model.with_lora(lora, seed(&[1])).map_err(RunConfigError::Lora)?;
     }
-    let tokenizer = CharTokenizer::new(&config.tokenizer.alphabet).map_err(RunConfigError::from)?;
-    let parts = NonZeroUsize::new(plan.settings.parallel_parts).unwrap_or(NonZeroUsize::MIN);
+    let tokenizer = RunTokenizer::of(config)?;
+    let not_zero = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
     let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone())
-        .with_parts(parts)
-        .with_max_batch_rows(ENGINE_ROWS);
+        .with_parts(not_zero(plan.settings.parallel_parts))
+        .with_max_batch_rows(not_zero(plan.settings.engine_rows));
     Ok(Trainer::new(plan, model, tokenizer, engine, device)?)
+}
+
+/// A model made from scratch: drawn from the seed, or with the weights of an earlier run.
+fn initial_model<B: AutodiffBackend + FusedOps>(
+    config: &RunConfig,
+    seed: u64,
+    device: &B::Device,
+) -> Result<Decoder<B>, RunError> {
+    let decoder = config.decoder()?;
+    let model = decoder.init::<B>(device, seed).map_err(RunConfigError::from)?;
+    let Some(folder) = &config.run.initial_model else { return Ok(model) };
+    let found = DecoderConfig::load(folder.join("config.json"))?;
+    if found != decoder {
+        return Err(RunConfigError::Combination {
+            problem: format!("[model] is not the model of run.initial_model = {}", folder.display()),
+            fix: "take [model] over from the config that made it",
+        }
+        .into());
+    }
+    Ok(load_safetensors(model, folder.join("model.safetensors"))?)
 }
 
 /// Fine-tunes the model of a config on its worked solutions, evaluates it, and writes it to the run directory; no
@@ -305,6 +326,11 @@ where
 
     /// Warm start, evaluation, and the checkpoint before the first step.
     fn start(&mut self) -> Result<(), RunError> {
+        if let (Some(base), None) = (self.trainer.model().valid().base(), self.config.model.folder()?) {
+            let path = folder_in(&self.config.run.directory, BASE)?;
+            save_safetensors(&base, path.join("model.safetensors"))?;
+            describe_model(self.config, self.data, &path)?;
+        }
         self.warm_start()?;
         self.evaluate()?;
         self.save(|_| None)
@@ -376,7 +402,11 @@ where
         let trainer = &mut self.trainer;
         let (config, data) = (self.config, self.data);
         self.store.write::<CheckpointError>(self.manifest.clone(), metric, |folder| {
-            describe_model(config, data, folder)?; // so a checkpoint is a model directory as well
+            // So a checkpoint is a model directory as well.
+            match config.adapter()? {
+                None => describe_model(config, data, folder)?,
+                Some(lora) => describe_adapter(config, data, &lora, folder)?,
+            }
             trainer.save_state(folder)
         })?;
         self.seconds.checkpoints += clock.elapsed().as_secs_f64();
@@ -388,11 +418,14 @@ where
         let after = self.evaluate()?;
         let before = self.manifest.before.clone().unwrap_or_else(|| after.clone());
         let directory = &self.config.run.directory;
-        let path = directory.join("model");
-        std::fs::create_dir_all(&path)
-            .map_err(|source| RunDirectoryError::Io { path: path.clone(), source })?;
-        save_safetensors(self.trainer.model(), path.join("model.safetensors"))?;
+        let path = folder_in(directory, "model")?;
+        save_safetensors(&self.trainer.model().valid().merged(), path.join("model.safetensors"))?;
         describe_model(self.config, self.data, &path)?;
+        if let Some(lora) = self.config.adapter()? {
+            let path = folder_in(directory, "adapter")?;
+            save_trained(self.trainer.model(), path.join("adapter_model.safetensors"))?;
+            describe_adapter(self.config, self.data, &lora, &path)?;
+        }
         let summary = serde_json::json!({
             "steps": self.trainer.steps_done(),
             "warm_start_steps": self.manifest.warm_start_steps,
@@ -415,8 +448,32 @@ where
     }
 }
 
+fn folder_in(directory: &Path, name: &str) -> Result<PathBuf, RunDirectoryError> {
+    let path = directory.join(name);
+    std::fs::create_dir_all(&path).map_err(|source| RunDirectoryError::Io { path: path.clone(), source })?;
+    Ok(path)
+}
+
 /// Writes what stands beside the weights in a model directory.
 fn describe_model(config: &RunConfig, data: &RunData, folder: &Path) -> Result<(), ModelError> {
-    config.model.save(folder.join("config.json"))?;
-    data.tokenizer.save(folder.join("tokenizer.json"))
+    match config.model.folder()? {
+        None => config.decoder()?.save(folder.join("config.json"))?,
+        Some(opened) => opened.save_config(folder)?,
+    }
+    data.tokenizer.save(folder)
+}
+
+/// Writes what stands beside the weights of an adapter.
+fn describe_adapter(
+    config: &RunConfig,
+    data: &RunData,
+    lora: &LoraConfig,
+    folder: &Path,
+) -> Result<(), ModelError> {
+    let base = match config.model.folder()? {
+        Some(opened) => opened.base().to_owned(),
+        None => config.run.directory.join(BASE),
+    };
+    lora.save(folder, &std::path::absolute(&base).unwrap_or(base))?;
+    data.tokenizer.save(folder)
 }

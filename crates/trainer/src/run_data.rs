@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, path::Path};
 
 use firebrick_core::{Prompt, Tokenizer};
-use firebrick_models::CharTokenizer;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     DataError, RunConfig, RunConfigError, RunError, TrainerError, WorkedSolution, checkpoint::sha256_of,
-    read_prompts, read_worked_solutions,
+    read_prompts, read_worked_solutions, run_tokenizer::RunTokenizer,
 };
 
 /// What happens to prompts that leave no room for the longest response.
@@ -57,7 +56,7 @@ pub fn inspect_data(config: &RunConfig) -> Result<DataSummary, RunError> {
 /// Tokenizer, problems and worked solutions of a run.
 #[derive(Debug)]
 pub(crate) struct RunData {
-    pub(crate) tokenizer: CharTokenizer,
+    pub(crate) tokenizer: RunTokenizer,
     pub(crate) train: Vec<Prompt>,
     pub(crate) held_out: Vec<Prompt>,
     pub(crate) solutions: Vec<WorkedSolution>,
@@ -73,14 +72,14 @@ pub(crate) struct RunData {
 
 impl RunData {
     pub(crate) fn read(config: &RunConfig) -> Result<Self, RunError> {
-        let tokenizer = CharTokenizer::new(&config.tokenizer.alphabet).map_err(RunConfigError::from)?;
-        let prompt_limit =
-            config.model.max_position_embeddings.saturating_sub(config.train.sampling.max_new_tokens);
+        let tokenizer = RunTokenizer::of(config)?;
+        let positions = config.decoder()?.max_position_embeddings;
+        let prompt_limit = positions.saturating_sub(config.train.sampling.max_new_tokens);
         let mut train = read_prompts(&config.data.train)?;
         let mut held_out = read_prompts(&config.data.held_out)?;
         let (mut over_long, mut longest_prompt) = ([0; 2], 0);
         for (prompts, count) in [&mut train, &mut held_out].into_iter().zip(&mut over_long) {
-            let (over, longest) = fit(prompts, config, &tokenizer, prompt_limit)?;
+            let (over, longest) = fit(prompts, config, &tokenizer, positions)?;
             *count = over;
             longest_prompt = longest_prompt.max(longest);
         }
@@ -100,7 +99,7 @@ impl RunData {
             .map_err(|error| RunConfigError::from(error.within("reward")))?;
         let solutions = config.data.worked_solutions.as_deref().map(read_worked_solutions).transpose()?;
         let solutions = solutions.unwrap_or_default();
-        check_solutions(&solutions, &tokenizer, config.model.max_position_embeddings)?;
+        check_solutions(&solutions, &tokenizer, positions)?;
         let mut digests = BTreeMap::new();
         let files = [
             ("data.train", Some(&config.data.train)),
@@ -109,6 +108,21 @@ impl RunData {
         ];
         for (key, path) in files.into_iter().filter_map(|(key, path)| Some((key, path?))) {
             digests.insert(key.to_owned(), digest(path)?);
+        }
+        digests.extend(
+            tokenizer.chat_template_sha256().map(|digest| ("tokenizer.chat_template".into(), digest)),
+        );
+        if config.adapter()?.is_some() {
+            // Frozen weights are not in the checkpoints: a continuation needs the same.
+            let files = match (config.model.folder()?, &config.run.initial_model) {
+                (Some(folder), _) => folder.weight_files()?,
+                (None, Some(folder)) => vec![folder.join("model.safetensors")],
+                (None, None) => Vec::new(),
+            };
+            for path in files {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                digests.insert(format!("the base model's {name}"), digest(&path)?);
+            }
         }
         Ok(Self { tokenizer, train, held_out, solutions, over_long, prompt_limit, longest_prompt, digests })
     }
@@ -123,8 +137,9 @@ fn fit(
     prompts: &mut Vec<Prompt>,
     config: &RunConfig,
     tokenizer: &dyn Tokenizer,
-    limit: usize,
+    positions: usize,
 ) -> Result<(usize, usize), RunError> {
+    let limit = positions.saturating_sub(config.train.sampling.max_new_tokens);
     let (mut over_long, mut longest) = (0, 0);
     let mut kept = Vec::with_capacity(prompts.len());
     for prompt in prompts.drain(..) {
@@ -149,7 +164,7 @@ fn fit(
                     id: prompt.id,
                     tokens,
                     max_new: config.train.sampling.max_new_tokens,
-                    limit: config.model.max_position_embeddings,
+                    limit: positions,
                 });
             }
         }

@@ -12,8 +12,8 @@ use proptest::{
 
 use super::{FusedOps, attention, gated_silu, rms_norm, rotary, token_scores};
 use crate::{
-    CausalMask, RotaryTable,
-    testing::{assert_close, int_tensor, numbers, on_both_backends, tensor, values},
+    CausalMask,
+    testing::{assert_close, int_tensor, numbers, on_both_backends, rotary_table, tensor, values},
 };
 
 /// Value and gradients of Σ result · w, with numbers w of their own for each entry.
@@ -176,7 +176,7 @@ on_both_backends! {
 
     fn rotation_is_its_composed_form<B>() {
         for_each(32, (1usize..200, 1usize..5, 1usize..20), |(tokens, heads, half)| {
-            let table = RotaryTable::<Autodiff<B>>::new(300, 2 * half, 50.0, &Default::default());
+            let table = rotary_table::<Autodiff<B>>(300, 2 * half, 50.0);
             let positions = int_tensor((0..tokens).map(|token| token * 7 % 300), [tokens]);
             let angles = table.angles(positions, heads);
             let input = || [random(1, [tokens, heads * 2 * half], 2.0)];

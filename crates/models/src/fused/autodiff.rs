@@ -23,8 +23,9 @@ trait Rule<B: Backend, const N: usize>: Debug + Send + 'static {
     /// What the backward pass needs.
     type Saved: Clone + Debug + Send + 'static;
 
-    /// Gradients of the inputs from the gradient of the result.
-    fn backward(saved: Self::Saved, grad: FloatTensor<B>) -> [FloatTensor<B>; N];
+    /// Gradients of the inputs from the gradient of the result. Those that are not `wanted`, which belong to frozen weights, may
+    /// be left out.
+    fn backward(saved: Self::Saved, grad: FloatTensor<B>, wanted: [bool; N]) -> [Option<FloatTensor<B>>; N];
 }
 
 /// A node of the graph that follows a rule.
@@ -36,8 +37,9 @@ impl<B: Backend, R: Rule<B, N>, const N: usize> Backward<B, N> for Node<R> {
 
     fn backward(self, ops: Ops<R::Saved, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let grad = grads.consume::<B>(&ops.node);
-        for (parent, grad) in ops.parents.into_iter().zip(R::backward(ops.state, grad)) {
-            if let Some(parent) = parent {
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        for (parent, grad) in ops.parents.into_iter().zip(R::backward(ops.state, grad, wanted)) {
+            if let (Some(parent), Some(grad)) = (parent, grad) {
                 grads.register::<B>(parent.id, grad);
             }
         }
@@ -80,8 +82,12 @@ struct Rotary;
 impl<B: FusedOps> Rule<B, 1> for Rotary {
     type Saved = RotaryAngles<B>;
 
-    fn backward(angles: RotaryAngles<B>, grad: FloatTensor<B>) -> [FloatTensor<B>; 1] {
-        [primitive(B::rotary_backward(float(grad), &angles))]
+    fn backward(
+        angles: RotaryAngles<B>,
+        grad: FloatTensor<B>,
+        _wanted: [bool; 1],
+    ) -> [Option<FloatTensor<B>>; 1] {
+        [Some(primitive(B::rotary_backward(float(grad), &angles)))]
     }
 }
 
@@ -91,9 +97,13 @@ struct RmsNorm;
 impl<B: FusedOps> Rule<B, 2> for RmsNorm {
     type Saved = (Tensor<B, 2>, Tensor<B, 1>, f64);
 
-    fn backward((x, weight, eps): Self::Saved, grad: FloatTensor<B>) -> [FloatTensor<B>; 2] {
+    fn backward(
+        (x, weight, eps): Self::Saved,
+        grad: FloatTensor<B>,
+        _wanted: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
         let (x, weight) = B::rms_norm_backward(x, weight, eps, float(grad));
-        [primitive(x), primitive(weight)]
+        [Some(primitive(x)), Some(primitive(weight))]
     }
 }
 
@@ -103,9 +113,13 @@ struct GatedSilu;
 impl<B: FusedOps> Rule<B, 2> for GatedSilu {
     type Saved = [Tensor<B, 2>; 2];
 
-    fn backward([gate, up]: Self::Saved, grad: FloatTensor<B>) -> [FloatTensor<B>; 2] {
+    fn backward(
+        [gate, up]: Self::Saved,
+        grad: FloatTensor<B>,
+        _wanted: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
         let (gate, up) = B::gated_silu_backward(gate, up, float(grad));
-        [primitive(gate), primitive(up)]
+        [Some(primitive(gate)), Some(primitive(up))]
     }
 }
 
@@ -115,8 +129,13 @@ struct Attention;
 impl<B: FusedOps> Rule<B, 3> for Attention {
     type Saved = ([Tensor<B, 4>; 3], CausalMask<B>);
 
-    fn backward(([queries, keys, values], mask): Self::Saved, grad: FloatTensor<B>) -> [FloatTensor<B>; 3] {
-        B::causal_attention_backward(queries, keys, values, &mask, float(grad)).map(primitive)
+    fn backward(
+        ([queries, keys, values], mask): Self::Saved,
+        grad: FloatTensor<B>,
+        _wanted: [bool; 3],
+    ) -> [Option<FloatTensor<B>>; 3] {
+        let grads = B::causal_attention_backward(queries, keys, values, &mask, float(grad));
+        grads.map(|grad| Some(primitive(grad)))
     }
 }
 
@@ -127,15 +146,26 @@ struct Scores;
 impl<B: FusedOps> Rule<B, 2> for Scores {
     type Saved = (Tensor<B, 2>, Tensor<B, 2>, Tensor<B, 1, Int>, ScoreOptions);
 
-    fn backward((hidden, head, targets, options): Self::Saved, grad: FloatTensor<B>) -> [FloatTensor<B>; 2] {
+    fn backward(
+        (hidden, head, targets, options): Self::Saved,
+        grad: FloatTensor<B>,
+        [_, head_wanted]: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
         let grad: Tensor<B, 1> = float(grad);
         let [tokens] = targets.dims();
         let attached = options.entropy == EntropyMode::Attached;
         let entropy_grad = attached.then(|| grad.clone().narrow(0, tokens, tokens));
         let log_prob_grad = if attached { grad.narrow(0, 0, tokens) } else { grad };
-        let (hidden, head) =
-            B::token_scores_backward(hidden, head, targets, options, log_prob_grad, entropy_grad);
-        [primitive(hidden), primitive(head)]
+        let (hidden, head) = B::token_scores_backward(
+            hidden,
+            head,
+            targets,
+            options,
+            log_prob_grad,
+            entropy_grad,
+            head_wanted,
+        );
+        [Some(primitive(hidden)), head.map(primitive)]
     }
 }
 

@@ -163,8 +163,8 @@ pub trait FusedOps: Backend {
         token_scores::composed(hidden, head, targets, options)
     }
 
-    /// Gradients of [`FusedOps::token_scores`] with respect to `hidden` and `head`, from those of the log-probs and, where they
-    /// are attached, of the entropies, each `[N]`.
+    /// Gradients of [`FusedOps::token_scores`] with respect to `hidden` and, if `head_wanted`, to `head`, from those of the
+    /// log-probs and, where they are attached, of the entropies, each `[N]`.
     fn token_scores_backward(
         hidden: Tensor<Self, 2>,
         head: Tensor<Self, 2>,
@@ -172,8 +172,10 @@ pub trait FusedOps: Backend {
         options: ScoreOptions,
         log_prob_grad: Tensor<Self, 1>,
         entropy_grad: Option<Tensor<Self, 1>>,
-    ) -> (Tensor<Self, 2>, Tensor<Self, 2>) {
-        token_scores::composed_backward(hidden, head, targets, options, log_prob_grad, entropy_grad)
+        head_wanted: bool,
+    ) -> (Tensor<Self, 2>, Option<Tensor<Self, 2>>) {
+        let given = (log_prob_grad, entropy_grad);
+        token_scores::composed_backward(hidden, head, targets, options, given, head_wanted)
     }
 
     /// Entropy −Σ p·log p of softmax(logits) in nats. Not differentiable: no gradient flows, and no graph is

@@ -21,15 +21,14 @@ pub(super) fn composed_backward<B: Backend>(grad: Tensor<B, 2>, angles: &RotaryA
 #[cfg(test)]
 mod tests {
     use crate::{
-        RotaryTable,
         reference::rotated,
-        testing::{assert_close, int_tensor, numbers, on_both_backends, tensor, values},
+        testing::{assert_close, int_tensor, numbers, on_both_backends, rotary_table, tensor, values},
     };
 
     on_both_backends! {
         /// Head (1, 2, 3, 4) at position 1 with θ = 16: pair (1, 3) turns by 1 rad, pair (2, 4) by 1/4 rad.
         fn pairs_half_a_head_apart_turn_by_the_angle_of_their_position<B>() {
-            let table = RotaryTable::<B>::new(4, 4, 16.0, &Default::default());
+            let table = rotary_table::<B>(4, 4, 16.0);
             let x = tensor(&[1.0, 2.0, 3.0, 4.0], [1, 4]);
             let turned = B::rotary(x, &table.angles(int_tensor([1], [1]), 1));
             let ((s1, c1), (s2, c2)) = (1f64.sin_cos(), 0.25f64.sin_cos());
@@ -40,7 +39,7 @@ mod tests {
         fn every_token_turns_by_its_own_position_and_zero_turns_nothing<B>() {
             let positions = [0, 7, 7, 2];
             let x = numbers(1, 4 * 3 * 6);
-            let table = RotaryTable::<B>::new(8, 6, 100.0, &Default::default());
+            let table = rotary_table::<B>(8, 6, 100.0);
             let turned = B::rotary(tensor(&x, [4, 18]), &table.angles(int_tensor(positions, [4]), 3));
             let x: Vec<f64> = x.into_iter().map(f64::from).collect();
             let expected: Vec<f64> = x

@@ -35,16 +35,16 @@ pub(super) fn composed<B: FusedOps>(
     }
 }
 
-/// Gradients of the hidden states and of the head, from those of log-probs and entropies, both `[N]`. Logits are computed again,
+/// Gradients of the hidden states and, if it is wanted, of the head, from those of log-probs and entropies, both `[N]`. Logits are computed again,
 /// chunk by chunk: with p = softmax(z), ∂z = (∂log_prob·(1_y − p) − ∂entropy·p·(log p + entropy)) / temperature.
 pub(super) fn composed_backward<B: Backend>(
     hidden: Tensor<B, 2>,
     head: Tensor<B, 2>,
     targets: Tensor<B, 1, Int>,
     options: ScoreOptions,
-    log_prob_grad: Tensor<B, 1>,
-    entropy_grad: Option<Tensor<B, 1>>,
-) -> (Tensor<B, 2>, Tensor<B, 2>) {
+    (log_prob_grad, entropy_grad): (Tensor<B, 1>, Option<Tensor<B, 1>>),
+    head_wanted: bool,
+) -> (Tensor<B, 2>, Option<Tensor<B, 2>>) {
     let ([tokens, _], dtype) = (hidden.dims(), hidden.dtype());
     let mut hidden_grads = Vec::new();
     let mut head_grad: Option<Tensor<B, 2>> = None;
@@ -67,13 +67,14 @@ pub(super) fn composed_backward<B: Backend>(
         let grad = grad.scatter(1, targets, given, IndexingUpdateOp::Add).div_scalar(options.temperature);
         let grad = narrowed(grad, dtype);
         hidden_grads.push(grad.clone().matmul(head.clone().transpose()));
-        let part = part.transpose().matmul(grad);
-        head_grad = Some(match head_grad.take() {
-            Some(sum) => sum + part,
-            None => part,
-        });
+        if head_wanted {
+            let part = part.transpose().matmul(grad);
+            head_grad = Some(match head_grad.take() {
+                Some(sum) => sum + part,
+                None => part,
+            });
+        }
     }
-    let head_grad = head_grad.unwrap_or_else(|| Tensor::zeros(head.dims(), &head.device()));
     (Tensor::cat(hidden_grads, 0), head_grad)
 }
 

@@ -233,7 +233,7 @@ where
             ));
         }
         if requirements.reference_log_probs {
-            let policy = self.reference.take().unwrap_or(model);
+            let policy = self.reference.take().or_else(|| model.base()).unwrap_or(model);
             fixed.reference = Some(self.score(&policy, &trained));
             self.reference = Some(policy);
         }

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
 use firebrick_core::CausalLm;
-use firebrick_models::{load_safetensors, save_safetensors, save_tensors};
+use firebrick_models::{has_frozen_weights, load_safetensors, save_safetensors, save_tensors, save_trained};
 use serde::{Deserialize, Serialize};
 
 use super::Trainer;
 use crate::{CheckpointError, critic::Critic, dump::Parts};
 
 const MODEL: &str = "model.safetensors";
+const ADAPTER: &str = "adapter_model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference.safetensors";
 const CRITIC: &str = "critic.safetensors";
@@ -38,19 +39,23 @@ where
     M: CausalLm<B> + AutodiffModule<B>,
     M::InnerModule: CausalLm<B::InnerBackend>,
 {
-    /// Writes everything that a continuation needs into a folder that exists: weights, moments of the optimizer, the
-    /// reference policy if there is one, counters, and the state of stateful plug-ins. The same state gives the same bytes.
+    /// Writes everything that a continuation needs into a folder that exists: the weights that are trained, moments of the
+    /// optimizer, the reference policy if it does not follow from frozen weights, counters, and the state of stateful plug-ins.
+    /// The same state gives the same bytes.
     ///
     /// # Errors
     /// When a file cannot be written.
     pub fn save_state(&mut self, folder: &Path) -> Result<(), CheckpointError> {
-        save_safetensors(self.learner.model(), folder.join(MODEL))?;
+        let model = self.learner.model();
+        save_trained(model, folder.join(file_of(model)))?;
         save_tensors(&self.learner.moments(), folder.join(OPTIMIZER))?;
-        if let Some(reference) = &self.reference {
+        if let Some(reference) = &self.reference
+            && !has_frozen_weights(model)
+        {
             save_safetensors(reference, folder.join(REFERENCE))?;
         }
         if let Some(critic) = &self.critic {
-            save_safetensors(critic.learner.model(), folder.join(CRITIC))?;
+            save_trained(critic.learner.model(), folder.join(CRITIC))?;
             save_tensors(&critic.learner.moments(), folder.join(CRITIC_OPTIMIZER))?;
         }
         let counters = Counters {
@@ -79,7 +84,7 @@ where
         let failed = |reason: String| CheckpointError::State { path: path.clone(), reason };
         let counters: Counters = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
         self.plan.load_parts(&counters.parts).map_err(|error| failed(error.to_string()))?;
-        self.learner.load_weights(&folder.join(MODEL))?;
+        self.learner.load_weights(&folder.join(file_of(self.learner.model())))?;
         self.learner.load_moments_from(&folder.join(OPTIMIZER))?;
         if folder.join(CRITIC).exists() {
             let settings = self.plan.settings.critic_optimizer();
@@ -98,4 +103,9 @@ where
         self.skipped_in_a_row = counters.skipped_in_a_row;
         Ok(())
     }
+}
+
+/// Where the weights of a model are kept: an adapter alone is no model that could be opened.
+fn file_of<B: AutodiffBackend, M: AutodiffModule<B>>(model: &M) -> &'static str {
+    if has_frozen_weights(model) { ADAPTER } else { MODEL }
 }

@@ -121,13 +121,15 @@ impl FusedOps for Flex {
         options: ScoreOptions,
         log_prob_grad: Tensor<Self, 1>,
         entropy_grad: Option<Tensor<Self, 1>>,
-    ) -> (Tensor<Self, 2>, Tensor<Self, 2>) {
+        head_wanted: bool,
+    ) -> (Tensor<Self, 2>, Option<Tensor<Self, 2>>) {
         let entropy_dtype = entropy_grad.as_ref().map_or(DType::F32, Tensor::dtype);
-        match all_f32([hidden.dtype(), head.dtype(), log_prob_grad.dtype(), entropy_dtype]) {
-            true => token_scores::backward(hidden, head, targets, options, log_prob_grad, entropy_grad),
+        let all_f32 = all_f32([hidden.dtype(), head.dtype(), log_prob_grad.dtype(), entropy_dtype]);
+        let given = (log_prob_grad, entropy_grad);
+        match all_f32 {
+            true => token_scores::backward(hidden, head, targets, options, given, head_wanted),
             false => {
-                let (scores, entropies) = (log_prob_grad, entropy_grad);
-                super::token_scores::composed_backward(hidden, head, targets, options, scores, entropies)
+                super::token_scores::composed_backward(hidden, head, targets, options, given, head_wanted)
             }
         }
     }

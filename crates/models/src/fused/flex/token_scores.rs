@@ -169,9 +169,9 @@ pub(super) fn backward(
     head: Tensor<Flex, 2>,
     targets: Tensor<Flex, 1, Int>,
     options: ScoreOptions,
-    log_prob_grad: Tensor<Flex, 1>,
-    entropy_grad: Option<Tensor<Flex, 1>>,
-) -> (Tensor<Flex, 2>, Tensor<Flex, 2>) {
+    (log_prob_grad, entropy_grad): (Tensor<Flex, 1>, Option<Tensor<Flex, 1>>),
+    head_wanted: bool,
+) -> (Tensor<Flex, 2>, Option<Tensor<Flex, 2>>) {
     let operands = Operands::new(hidden, head, targets, options);
     let (width, vocab, tokens) = (operands.width, operands.vocab, operands.targets.len());
     let log_prob_grad = contiguous(log_prob_grad);
@@ -180,7 +180,7 @@ pub(super) fn backward(
     let mut entropy_grads = entropy_grad.as_ref().map(|grad| numbers(grad).chunks(operands.chunk));
 
     let mut hidden_grad = vec![0.0; tokens * width];
-    let mut head_grad = vec![0.0; width * vocab];
+    let mut head_grad = head_wanted.then(|| vec![0.0; width * vocab]);
     let scale = operands.inverse_temperature;
     let mut logits = Vec::new();
     for ((hidden, targets), hidden_grad) in
@@ -202,16 +202,17 @@ pub(super) fn backward(
         let grad = Matrix::rows(&logits, vocab);
         let target = Target::new(hidden_grad, width);
         multiply(target, false, scale, grad, operands.head().transposed(), Threads::All);
+        let Some(head_grad) = &mut head_grad else { continue };
         let (a, b, row) = match operands.is_transposed() {
             true => (grad.transposed(), hidden, width),
             false => (hidden.transposed(), grad, vocab),
         };
-        multiply(Target::new(&mut head_grad, row), true, scale, a, b, Threads::All);
+        multiply(Target::new(head_grad, row), true, scale, a, b, Threads::All);
     }
-    let head_grad = match operands.is_transposed() {
+    let head_grad = head_grad.map(|head_grad| match operands.is_transposed() {
         true => tensor(head_grad, [vocab, width]).transpose(),
         false => tensor(head_grad, [width, vocab]),
-    };
+    });
     (tensor(hidden_grad, [tokens, width]), head_grad)
 }
 
