@@ -182,6 +182,9 @@ impl Shape {
             rms_norm_eps: 1e-6,
             tie_word_embeddings: true,
             attention_bias: false,
+            attention_output_bias: false,
+            mlp_bias: false,
+            rope_scaling: None,
             qk_norm: false,
             initializer_range: 0.02,
         }

@@ -56,6 +56,15 @@ impl DeviceChoice {
         }
     }
 
+    /// Bytes of the device's memory that are free, where the system tells.
+    pub(crate) fn free_memory(self) -> Option<u64> {
+        match self {
+            Self::Cpu | Self::NdArray => free_host_memory(),
+            Self::Cuda(index) => free_cuda_memory(index),
+            Self::Wgpu => None,
+        }
+    }
+
     /// Checks that the device can be used, before any tensor exists: Burn's CUDA backend panics in a worker thread when the
     /// driver is missing.
     ///
@@ -70,6 +79,28 @@ impl DeviceChoice {
             },
         }
     }
+}
+
+/// Free memory of an NVIDIA GPU.
+#[cfg(feature = "cuda")]
+fn free_cuda_memory(index: usize) -> Option<u64> {
+    let context = cudarc::driver::CudaContext::new(index).ok()?;
+    context.mem_get_info().ok().map(|(free, _)| free as u64)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn free_cuda_memory(_index: usize) -> Option<u64> {
+    None
+}
+
+/// What Linux can give to processes without swapping; of a control group, what its limit leaves.
+fn free_host_memory() -> Option<u64> {
+    let number = |text: &str| text.split_whitespace().next()?.parse::<u64>().ok();
+    let table = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let available = table.lines().find_map(|line| number(line.strip_prefix("MemAvailable:")?))? * 1024;
+    let group = |file: &str| number(&std::fs::read_to_string(format!("/sys/fs/cgroup/{file}")).ok()?);
+    let of_group = group("memory.max").zip(group("memory.current"));
+    Some(of_group.map_or(available, |(most, used)| available.min(most.saturating_sub(used))))
 }
 
 #[cfg(feature = "cuda")]

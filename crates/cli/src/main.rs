@@ -4,6 +4,7 @@
 
 mod backend;
 mod bench;
+mod bench_model;
 mod bench_report;
 mod bench_scores;
 mod bench_step;

@@ -2,10 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
+use firebrick_core::Tokenizer;
+use firebrick_models::{CharTokenizer, HuggingFaceTokenizer, ModelFolder};
+
+/// What a folder with a model has one of.
+const FILES: [&str; 3] = ["model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"];
+
+const TOKENIZER: &str = "tokenizer.json";
+
 /// The model folder that `path` names: itself, or as a run directory its final model, or else its latest checkpoint; with
 /// `checkpoint` that one (`step_20`, `latest`, `best`).
 pub(crate) fn model_folder(path: &Path, checkpoint: Option<&str>) -> anyhow::Result<PathBuf> {
-    let holds_model = |folder: &Path| folder.join("model.safetensors").is_file();
+    let holds_model = |folder: &Path| FILES.iter().any(|file| folder.join(file).is_file());
     let checkpoints = path.join("checkpoints");
     let named = |name: &str| match std::fs::read_to_string(checkpoints.join(name)) {
         Ok(pointed) => checkpoints.join(pointed.trim()),
@@ -18,7 +27,21 @@ pub(crate) fn model_folder(path: &Path, checkpoint: Option<&str>) -> anyhow::Res
     let found = candidates.iter().find(|folder| holds_model(folder)).cloned();
     found.ok_or_else(|| {
         let looked: Vec<String> = candidates.iter().map(|folder| folder.display().to_string()).collect();
-        anyhow::anyhow!("no model.safetensors in {}", looked.join(", "))
+        anyhow::anyhow!("no {} in {}", FILES.join(" or "), looked.join(", "))
+    })
+}
+
+/// The tokenizer in a model's folder, or for an adapter without one in that of its base model: of characters, or of Hugging Face.
+pub(crate) fn tokenizer_in(folder: &Path) -> anyhow::Result<Box<dyn Tokenizer>> {
+    let own = folder.join(TOKENIZER).is_file();
+    let folder = if own { folder.to_owned() } else { ModelFolder::open(folder)?.base().to_owned() };
+    let path = folder.join(TOKENIZER);
+    let text = std::fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let description: serde_json::Value =
+        serde_json::from_slice(&text).with_context(|| format!("{} is no JSON", path.display()))?;
+    Ok(match description.get("alphabet") {
+        Some(_) => Box::new(CharTokenizer::load(path)?),
+        None => Box::new(HuggingFaceTokenizer::load(folder)?),
     })
 }
 

@@ -14,6 +14,7 @@ use firebrick_trainer::{
 
 use crate::{
     backend::{DeviceTask, on_device},
+    bench_report::peak_resident_bytes,
     device::DeviceChoice,
 };
 
@@ -92,7 +93,7 @@ impl RunArguments {
 }
 
 pub(crate) fn train(arguments: &TrainArguments) -> anyhow::Result<()> {
-    let mut options = RunOptions { resume: arguments.resume.is_some(), stop: StopSignal::default() };
+    let mut options = RunOptions { resume: arguments.resume.is_some(), ..RunOptions::default() };
     let mut config = match &arguments.resume {
         Some(directory) => {
             let path = directory.join("config.toml");
@@ -113,12 +114,14 @@ pub(crate) fn train(arguments: &TrainArguments) -> anyhow::Result<()> {
     }
     config.validate()?;
     if arguments.run.dry_run {
-        return print_resolved(&config);
+        return print_resolved(&config, arguments.run.device);
     }
     options.stop = stop_on_signals()?;
+    arguments.run.device.probe()?;
+    options.free_memory = arguments.run.device.free_memory();
     let summary =
         on_device(arguments.run.device, Train { config: &config, options: &options, work: Work::Train });
-    report(&config, &with_hint(&config, summary)?);
+    report(&config, arguments.run.device, &with_hint(&config, summary)?);
     Ok(())
 }
 
@@ -126,16 +129,18 @@ pub(crate) fn sft(arguments: &SftArguments) -> anyhow::Result<()> {
     let config = arguments.run.config(&arguments.run.configs)?;
     config.validate()?;
     if arguments.run.dry_run {
-        return print_resolved(&config);
+        return print_resolved(&config, arguments.run.device);
     }
-    let options = RunOptions { resume: false, stop: stop_on_signals()? };
+    arguments.run.device.probe()?;
+    let free_memory = arguments.run.device.free_memory();
+    let options = RunOptions { resume: false, stop: stop_on_signals()?, free_memory };
     let task = Train { config: &config, options: &options, work: Work::FineTune };
-    report(&config, &on_device(arguments.run.device, task)?);
+    report(&config, arguments.run.device, &on_device(arguments.run.device, task)?);
     Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "the command talks to its user")]
-fn print_resolved(config: &RunConfig) -> anyhow::Result<()> {
+fn print_resolved(config: &RunConfig, device: DeviceChoice) -> anyhow::Result<()> {
     let data = inspect_data(config)?;
     print!("{}", toml::to_string(config)?);
     // What follows is a comment, so that the whole output is a config again.
@@ -149,16 +154,35 @@ fn print_resolved(config: &RunConfig) -> anyhow::Result<()> {
         data.longest_prompt
     );
     println!("# Memory of the tensors, estimated:");
-    for line in MemoryEstimate::of(config, data.longest_prompt)?.to_string().lines() {
+    let estimate = MemoryEstimate::of(config, data.longest_prompt)?;
+    for line in estimate.to_string().lines() {
         println!("# {line}");
+    }
+    if let Err(error) = device.probe() {
+        println!("# This machine cannot run it: {error}.");
+    } else if let Some(free) = device.free_memory() {
+        let lacking = estimate.total().saturating_sub(free);
+        println!(
+            "# {} MiB are free on {device}{}.",
+            free >> 20,
+            match lacking {
+                0 => String::new(),
+                lacking => format!("; {} MiB are lacking", lacking.div_ceil(1 << 20)),
+            }
+        );
     }
     Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "the command talks to its user")]
-fn report(config: &RunConfig, summary: &RunSummary) {
+fn report(config: &RunConfig, device: DeviceChoice, summary: &RunSummary) {
     for (name, report) in [("before", &summary.before), ("after", &summary.after)] {
         println!("held-out {name}: avg@{} {} ({} problems)", report.k, report.avg_at_k, report.problems);
+    }
+    let on_host = matches!(device, DeviceChoice::Cpu | DeviceChoice::NdArray);
+    if let Some(peak) = peak_resident_bytes().filter(|_| on_host) {
+        let (estimate, peak) = (summary.memory.total() >> 20, peak >> 20);
+        println!("memory: {estimate} MiB estimated for the tensors, {peak} MiB resident at the peak");
     }
     println!("run directory: {}", config.run.directory.display());
 }

@@ -20,6 +20,8 @@ mod kv_cache;
 mod layer;
 mod lora;
 mod mask;
+#[cfg(test)]
+mod parity;
 mod projection;
 #[cfg(test)]
 mod reference;
@@ -40,7 +42,7 @@ pub use config::DecoderConfig;
 pub use decoder::{Decoder, DecoderBody};
 pub use error::{Misshapen, ModelError};
 pub use fused::FusedOps;
-pub use hugging_face::ModelFolder;
+pub use hugging_face::{ChatTemplate, HuggingFaceTokenizer, ModelFolder};
 pub use kv_cache::KvCache;
 pub use layer::{DecoderLayer, GatedMlp};
 pub use lora::LoraConfig;

@@ -30,6 +30,9 @@ fn config() -> DecoderConfig {
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
         attention_bias: false,
+        attention_output_bias: false,
+        mlp_bias: false,
+        rope_scaling: None,
         qk_norm: false,
         initializer_range: 0.05,
     }

@@ -58,12 +58,12 @@ impl<'a, M> Batch<'a, M> {
         Self { policy, sampling, rows: requests.iter().enumerate().map(row).collect(), left: Vec::new() }
     }
 
-    /// Generates until all rows are finished, and tells `finished` of each when it is. Returns the completions in the order of the
-    /// requests.
+    /// Generates until all rows are finished, and tells `extended` of each row that has a new token, finished ones among them.
+    /// Returns the completions in the order of the requests.
     pub(crate) fn run<B: Backend>(
         mut self,
         device: &B::Device,
-        finished: &mut dyn FnMut(usize, &Completion),
+        extended: &mut dyn FnMut(usize, &Completion),
     ) -> Result<Vec<Completion>, RolloutError>
     where
         M: CausalLm<B>,
@@ -72,9 +72,9 @@ impl<'a, M> Batch<'a, M> {
         let mut steps = 1;
         loop {
             self.sample(&logits)?;
-            for row in self.rows.iter_mut().filter(|row| row.is_finished() && !row.told) {
-                row.told = true;
-                finished(row.request, &row.completion);
+            for row in self.rows.iter_mut().filter(|row| !row.told) {
+                row.told = row.is_finished();
+                extended(row.request, &row.completion);
             }
             if self.rows.iter().all(Row::is_finished) {
                 break;

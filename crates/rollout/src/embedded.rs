@@ -102,6 +102,25 @@ impl<B: Backend, M: CausalLm<B>> RolloutEngine<M> for EmbeddedEngine<B> {
 }
 
 impl<B: Backend> EmbeddedEngine<B> {
+    /// Generates one completion, and shows it to `extended` after every new token. It is the completion that
+    /// [`RolloutEngine::generate`] returns for the request.
+    ///
+    /// # Errors
+    /// As [`RolloutEngine::generate`].
+    pub fn stream<M: CausalLm<B>>(
+        &self,
+        policy: PolicyRef<'_, M>,
+        request: &GenerationRequest,
+        sampling: &SamplingSpec,
+        extended: &mut dyn FnMut(&Completion),
+    ) -> Result<Completion, RolloutError> {
+        sampling.validate()?;
+        check(0, request, sampling, policy.model)?;
+        let batch = Batch::new(0, std::slice::from_ref(request), sampling, &policy);
+        let mut completions = batch.run(&self.device, &mut |_, completion| extended(completion))?;
+        Ok(completions.pop().expect("one completion for one request"))
+    }
+
     /// Serves checked requests, the first of which has index `first` among all.
     fn serve<M: CausalLm<B>>(
         &self,
@@ -116,7 +135,11 @@ impl<B: Backend> EmbeddedEngine<B> {
         let mut completions = Vec::with_capacity(requests.len());
         for (slice, requests) in requests.chunks(rows).enumerate() {
             let batch = Batch::new(first + slice * rows, requests, sampling, policy);
-            completions.extend(batch.run(&self.device, finished)?);
+            completions.extend(batch.run(&self.device, &mut |request, completion| {
+                if completion.finish_reason().is_some() {
+                    finished(request, completion);
+                }
+            })?);
         }
         Ok(completions)
     }

@@ -53,6 +53,9 @@ fn model<B: Backend>() -> Decoder<B> {
         rms_norm_eps: 1e-6,
         tie_word_embeddings: false,
         attention_bias: false,
+        attention_output_bias: false,
+        mlp_bias: false,
+        rope_scaling: None,
         qk_norm: false,
         initializer_range: 0.3,
     };

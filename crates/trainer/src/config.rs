@@ -61,9 +61,16 @@ pub struct RunSection {
     /// Whether an earlier run there is removed; otherwise it is refused.
     #[serde(default)]
     pub overwrite: bool,
+    /// Whether a run is refused whose tensors are estimated not to fit into the device's free memory (default: yes).
+    #[serde(default = "yes")]
+    pub check_memory: bool,
     /// A folder with `config.json` and `model.safetensors` of an earlier run, whose weights take the place of random ones.
     #[serde(default)]
     pub initial_model: Option<PathBuf>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Files of a run, JSONL.
@@ -286,7 +293,7 @@ pub enum RunConfigError {
     #[error(transparent)]
     Objective(#[from] ConfigError),
     /// `[model]` is out of range, or its folder cannot be used.
-    #[error("{}{0}", if matches!(.0, ModelError::Config { .. }) { "model." } else { "" })]
+    #[error("{table}{0}", table = table_of(.0))]
     Model(#[from] ModelError),
     /// `[lora]` is out of range.
     #[error("lora.{0}")]
@@ -308,6 +315,11 @@ pub enum RunConfigError {
         /// What to change.
         fix: &'static str,
     },
+}
+
+/// The table of a key, where the error names one of a config rather than a file.
+fn table_of(error: &ModelError) -> &'static str {
+    if matches!(error, ModelError::Config { .. }) { "model." } else { "" }
 }
 
 impl RunConfigError {

@@ -25,6 +25,7 @@ mod key_error;
 mod learner;
 mod learning_rate;
 mod memory_estimate;
+mod memory_limit;
 mod model_section;
 mod optimizer_batch;
 mod optimizer_ranges;

@@ -73,11 +73,22 @@ impl MemoryEstimate {
 
     /// Bytes at the peak: generation and optimizer steps take turns, so the smaller of the two is not counted.
     pub fn total(&self) -> u64 {
-        let sum = |of: &dyn Fn(&str) -> bool| -> u64 {
-            self.parts.iter().filter(|(name, _)| of(name)).map(|(_, bytes)| bytes).sum()
-        };
-        let always = sum(&|name| !GENERATION.contains(&name) && !OPTIMIZER_STEP.contains(&name));
-        always + sum(&|name| GENERATION.contains(&name)).max(sum(&|name| OPTIMIZER_STEP.contains(&name)))
+        let always = self.sum(|name| !GENERATION.contains(&name) && !OPTIMIZER_STEP.contains(&name));
+        always + self.generation().max(self.optimizer_step())
+    }
+
+    /// Bytes that are there only while completions are generated.
+    pub(crate) fn generation(&self) -> u64 {
+        self.sum(|name| GENERATION.contains(&name))
+    }
+
+    /// Bytes that are there only in an optimizer step.
+    pub(crate) fn optimizer_step(&self) -> u64 {
+        self.sum(|name| OPTIMIZER_STEP.contains(&name))
+    }
+
+    fn sum(&self, of: impl Fn(&str) -> bool) -> u64 {
+        self.parts.iter().filter(|(name, _)| of(name)).map(|(_, bytes)| bytes).sum()
     }
 }
 

@@ -22,6 +22,7 @@ use crate::{
     RunConfigError, RunDirectory, RunDirectoryError, RunError, StepReport, StopSignal, Trainer,
     checkpoint::{CheckpointStore, Manifest},
     continuation::check_same_run,
+    memory_limit::{advice, fitting_settings},
     run_data::RunData,
     run_tokenizer::RunTokenizer,
     trainer::Progress,
@@ -40,6 +41,8 @@ pub struct RunOptions {
     pub resume: bool,
     /// Ends the run after the step during which it is raised.
     pub stop: StopSignal,
+    /// Free bytes of the device, which the run's estimate is held against; not checked when unknown.
+    pub free_memory: Option<u64>,
 }
 
 /// What a run did.
@@ -55,6 +58,8 @@ pub struct RunSummary {
     pub warm_start_steps: usize,
     /// Prompts that were dropped or truncated: of the training problems, of the held-out ones.
     pub over_long_prompts: [usize; 2],
+    /// What the tensors were estimated to take.
+    pub memory: MemoryEstimate,
     /// Wall-clock seconds of the parts, in this process.
     pub seconds: RunSeconds,
 }
@@ -118,6 +123,9 @@ where
     config.validate()?;
     let data = RunData::read(config)?;
     check_references(config, &plan, &data)?;
+    let estimate = MemoryEstimate::of(config, data.longest_prompt)?;
+    tracing::info!("memory that the tensors are estimated to take:\n{estimate}");
+    check_memory(config, &data, &estimate, options)?;
     let resolved = serde_json::to_value(config).map_err(RunError::Record)?;
     let store = CheckpointStore::new(&config.run.directory, config.checkpoints.clone());
     let (directory, checkpoint) = if options.resume {
@@ -150,8 +158,6 @@ where
     for remark in config.objective.remarks(config.train.sampling.max_new_tokens) {
         tracing::warn!(objective = config.objective.r#type, "{remark}");
     }
-    let estimate = MemoryEstimate::of(config, data.longest_prompt)?;
-    tracing::info!(mebibytes = estimate.total() >> 20, "memory that the tensors are estimated to take");
     let mut start = config.clone();
     if checkpoint.is_some() && config.adapter()?.is_none() {
         start.run.initial_model = None; // the checkpoint's weights take its place
@@ -238,6 +244,7 @@ where
     }
     let plan = plan_of::<B>(config)?;
     let data = RunData::read(config)?;
+    check_memory(config, &data, &MemoryEstimate::of(config, data.longest_prompt)?, options)?;
     let directory = RunDirectory::create(&config.run.directory, config.run.overwrite)?;
     directory.write("config.toml", &toml::to_string(config)?)?;
     let trainer = trainer_of(config, plan, device)?.with_run_directory(directory);
@@ -273,6 +280,22 @@ fn check_references<B: AutodiffBackend>(
         );
     }
     Ok(())
+}
+
+fn check_memory(
+    config: &RunConfig,
+    data: &RunData,
+    estimate: &MemoryEstimate,
+    options: &RunOptions,
+) -> Result<(), RunError> {
+    match options.free_memory.filter(|free| config.run.check_memory && estimate.total() > *free) {
+        None => Ok(()),
+        Some(available) => {
+            let settings = fitting_settings(config, data.longest_prompt, available)?;
+            let (advice, estimate) = (advice(config, settings), Box::new(estimate.clone()));
+            Err(RunError::Memory { estimate, available, advice })
+        }
+    }
 }
 
 fn check_steps_left(config: &RunConfig, manifest: &Manifest, is_done: bool) -> Result<(), RunError> {
@@ -443,6 +466,7 @@ where
             steps,
             warm_start_steps: self.manifest.warm_start_steps,
             over_long_prompts: self.data.over_long,
+            memory: MemoryEstimate::of(self.config, self.data.longest_prompt)?,
             seconds: self.seconds,
         })
     }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use firebrick_models::ModelError;
 
-use crate::{CheckpointError, DataError, PlanError, RunConfigError, RunDirectoryError, TrainerError};
+use crate::{
+    CheckpointError, DataError, MemoryEstimate, PlanError, RunConfigError, RunDirectoryError, TrainerError,
+};
 
 /// A run that failed.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +70,18 @@ pub enum RunError {
         path: PathBuf,
         /// The first problem with the reason.
         first: String,
+    },
+    /// The tensors of the run are estimated not to fit into the device's memory.
+    #[error(
+        "the run is estimated to need {} MiB and {} MiB are free; {advice}; the estimate by part:\n{estimate}\nrun.check_memory = false starts it all the same", estimate.total() >> 20, available >> 20
+    )]
+    Memory {
+        /// What is needed.
+        estimate: Box<MemoryEstimate>,
+        /// Free bytes of the device.
+        available: u64,
+        /// What would fit.
+        advice: String,
     },
     /// A run that is to go on has no step left.
     #[error(

@@ -14,7 +14,7 @@ pub(crate) const ADAPTER_CONFIG: &str = "adapter_config.json";
 pub(crate) const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
 
 /// Keys that do not change what an adapter computes once it is trained.
-const PASSED_BY: [&str; 12] = [
+const PASSED_BY: [&str; 13] = [
     "auto_mapping",
     "eva_config",
     "inference_mode",
@@ -25,6 +25,7 @@ const PASSED_BY: [&str; 12] = [
     "megatron_core",
     "peft_type",
     "peft_version",
+    "qalora_group_size", // of a kind of adapter that `use_qalora` would choose
     "revision",
     "task_type",
 ];

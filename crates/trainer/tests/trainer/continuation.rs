@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::Path};
 use burn::backend::Autodiff;
 use firebrick_core::{RewardVerifier, RootSeed, Sample, Verdict, VerifyError};
 use firebrick_trainer::{
-    LearningRateDecay, Plan, RunConfig, RunDirectoryError, RunError, RunOptions, StopSignal, run_plan,
+    LearningRateDecay, ModelSection, Plan, RunConfig, RunDirectoryError, RunError, RunOptions, StopSignal,
+    run_plan,
 };
 
 use crate::{
@@ -102,7 +103,7 @@ fn a_run_that_is_asked_to_stop_ends_its_step_saves_and_can_go_on() {
     let verifier =
         |stop: &StopSignal, after| Stopper(stop.clone(), std::sync::atomic::AtomicUsize::new(after));
     let go = |config: &RunConfig, resume, after| {
-        let options = RunOptions { resume, stop: StopSignal::default() };
+        let options = RunOptions { resume, ..RunOptions::default() };
         let recipe = objective("type = \"tapo\"").build();
         let plan = Plan::<Autodiff<Flex>>::new(config.train.clone(), recipe, verifier(&options.stop, after))
             .unwrap();
@@ -175,7 +176,8 @@ fn a_checkpoint_of_another_run_is_refused_with_the_keys_that_differ() {
     config.train.steps = 4;
     let mut other = config.clone();
     other.train.seed = RootSeed(6);
-    other.model.hidden_size = 32;
+    let ModelSection::Scratch(decoder) = &mut other.model else { panic!("a model made from scratch") };
+    decoder.hidden_size = 32;
     let error = resume(&other).unwrap_err().to_string();
     for part in ["train.seed was 5 and is 6", "model.hidden_size was 16 and is 32"] {
         assert!(error.contains(part), "{error}");

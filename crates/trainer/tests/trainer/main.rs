@@ -13,6 +13,8 @@ mod gradients;
 #[cfg(test)]
 mod learning;
 #[cfg(test)]
+mod lora;
+#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod metrics;
