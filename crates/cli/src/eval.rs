@@ -1,6 +1,6 @@
 //! `firebrick eval`: accuracy of a model on held-out problems.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::backend::AutodiffBackend;
@@ -12,26 +12,33 @@ use firebrick_trainer::{EvaluationReport, RunConfig, plan_of, read_prompts, trai
 use crate::{
     backend::{DeviceTask, on_device},
     device::DeviceChoice,
+    eval_model::{EvalSettings, ModelEvaluation},
+    grade::verifier_named,
     model_folder::model_folder,
 };
 
 /// Arguments of `firebrick eval`.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArguments {
-    /// The run directory, whose config says how to evaluate.
+    /// The run directory, whose config says how to evaluate; with DATA a run directory or any model folder.
     run: PathBuf,
+    /// Problems (JSONL or Parquet) to evaluate a model folder on, without a config.
+    #[arg(value_name = "DATA")]
+    data_file: Option<PathBuf>,
     /// The checkpoint (`step_20`, `latest`, `best`) instead of the final model.
     #[arg(long)]
     checkpoint: Option<String>,
-    /// Problems (JSONL) instead of the config's held-out ones.
-    #[arg(long)]
+    /// Problems instead of the config's held-out ones.
+    #[arg(long, conflicts_with = "data_file")]
     data: Option<PathBuf>,
-    /// Completions per problem instead of the config's.
-    #[arg(long)]
+    /// Completions per problem; the config's, or 1, when left out.
+    #[arg(long = "k", alias = "samples", value_name = "K")]
     samples: Option<usize>,
-    /// Seed instead of the config's.
+    /// Seed; the config's, or 0, when left out.
     #[arg(long)]
     seed: Option<u64>,
+    #[command(flatten)]
+    of_folder: FolderArguments,
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
@@ -40,8 +47,71 @@ pub(crate) struct EvalArguments {
     device: DeviceChoice,
 }
 
+/// Arguments of an evaluation without a config.
+#[derive(Debug, Args)]
+struct FolderArguments {
+    /// With DATA: a verifier with its defaults (`math_verify`, `gsm8k`, `code`, ...), or a config (`.toml`) whose table `reward` is used.
+    #[arg(
+        long,
+        requires = "data_file",
+        default_value_if("data_file", clap::builder::ArgPredicate::IsPresent, "math_verify")
+    )]
+    verifier: Option<String>,
+    /// With DATA: where completions and report are written; an evaluation that was ended goes on there.
+    #[arg(long, requires = "data_file", value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// With DATA: removes an earlier evaluation in the folder.
+    #[arg(long, requires = "data_file")]
+    overwrite: bool,
+    /// With DATA: most new tokens.
+    #[arg(long, default_value_t = 512)]
+    max_new_tokens: usize,
+    /// With DATA: 0 is greedy.
+    #[arg(long, default_value_t = 1.0)]
+    temperature: f64,
+    /// With DATA: keeps the most probable tokens up to this mass.
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    /// With DATA: a completion is correct when its reward is at least this.
+    #[arg(long, default_value_t = 1.0)]
+    success_reward: f64,
+    /// With DATA: completions that are generated at once.
+    #[arg(long, default_value_t = 64)]
+    rows: usize,
+}
+
+fn eval_folder(arguments: &EvalArguments, data: &Path) -> anyhow::Result<()> {
+    let model = model_folder(&arguments.run, arguments.checkpoint.as_deref())?;
+    let of_folder = &arguments.of_folder;
+    let verifier = of_folder.verifier.clone().unwrap_or_else(|| "math_verify".to_owned());
+    let name = data.file_stem().unwrap_or_default().to_string_lossy();
+    let out = of_folder.out.clone().unwrap_or_else(|| PathBuf::from(format!("eval-{name}")));
+    ModelEvaluation {
+        verifier: verifier_named(&verifier)?,
+        settings: EvalSettings {
+            model,
+            data: data.to_owned(),
+            verifier,
+            k: arguments.samples.unwrap_or(1),
+            success_reward: of_folder.success_reward,
+            temperature: of_folder.temperature,
+            top_p: of_folder.top_p,
+            max_new_tokens: of_folder.max_new_tokens,
+            seed: arguments.seed.unwrap_or(0),
+        },
+        out: &out,
+        overwrite: of_folder.overwrite,
+        rows: of_folder.rows,
+        json: arguments.json,
+    }
+    .run(arguments.device)
+}
+
 #[expect(clippy::print_stdout, reason = "the command talks to its user")]
 pub(crate) fn eval(arguments: &EvalArguments) -> anyhow::Result<()> {
+    if let Some(data) = &arguments.data_file {
+        return eval_folder(arguments, data);
+    }
     let mut config = RunConfig::read(&arguments.run.join("config.toml"))
         .with_context(|| format!("{} is no run directory", arguments.run.display()))?;
     config.run.initial_model = Some(model_folder(&arguments.run, arguments.checkpoint.as_deref())?);

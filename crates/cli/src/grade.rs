@@ -188,20 +188,31 @@ impl Verifiers<'_> {
     }
 
     fn build(&self, settings: Option<&serde_json::Value>) -> anyhow::Result<Arc<dyn RewardVerifier>> {
-        let verifier = &self.arguments.verifier;
-        let mut layers = if verifier.ends_with(".toml") {
-            ConfigLayers::default().file(verifier)
-        } else {
-            let named = format!("[reward]\ntype = {}", toml::Value::from(verifier.as_str()));
-            ConfigLayers::default().text("--verifier", named)
-        };
+        let mut layers = layers_of(&self.arguments.verifier);
         layers = self.arguments.set.iter().fold(layers, |layers, set| layers.set(format!("reward.{set}")));
         if let Some(settings) = settings {
             ensure!(settings.is_object(), "`{ROW_SETTINGS}` must be an object, found {settings}");
             let table = toml::Table::from_iter([("reward".to_owned(), toml::Value::try_from(settings)?)]);
             layers = layers.text(format!("`{ROW_SETTINGS}`"), table.to_string());
         }
-        let config: RewardConfig = layers.load_reward()?;
-        Ok(Arc::from(config.build().map_err(|error| error.within("reward"))?))
+        built(&layers)
     }
+}
+
+/// A verifier by its name with its defaults, or as a config (`.toml`) describes it.
+pub(crate) fn verifier_named(name: &str) -> anyhow::Result<Arc<dyn RewardVerifier>> {
+    built(&layers_of(name))
+}
+
+fn layers_of(verifier: &str) -> ConfigLayers {
+    if verifier.ends_with(".toml") {
+        return ConfigLayers::default().file(verifier);
+    }
+    let named = format!("[reward]\ntype = {}", toml::Value::from(verifier));
+    ConfigLayers::default().text("--verifier", named)
+}
+
+fn built(layers: &ConfigLayers) -> anyhow::Result<Arc<dyn RewardVerifier>> {
+    let config: RewardConfig = layers.load_reward()?;
+    Ok(Arc::from(config.build().map_err(|error| error.within("reward"))?))
 }

@@ -12,6 +12,7 @@ mod bench_task;
 mod data;
 mod device;
 mod eval;
+mod eval_model;
 mod explain;
 mod explain_plot;
 mod generate;
@@ -43,7 +44,7 @@ enum Command {
     Train(train::TrainArguments),
     /// Fine-tunes a model on worked solutions only.
     Sft(train::SftArguments),
-    /// Evaluates the model of a run on held-out problems.
+    /// Evaluates the model of a run on held-out problems, or any model folder on a data file.
     Eval(eval::EvalArguments),
     /// Prints completions of a prompt.
     Generate(generate::GenerateArguments),

@@ -1,6 +1,6 @@
 //! `firebrick train` and `firebrick sft`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::backend::AutodiffBackend;
@@ -8,8 +8,8 @@ use clap::Args;
 use firebrick_core::RootSeed;
 use firebrick_models::FusedOps;
 use firebrick_trainer::{
-    CheckpointError, ConfigLayers, Control, MemoryEstimate, RunConfig, RunError, RunOptions, RunSummary,
-    StopSignal, fine_tune, inspect_data, run,
+    CheckpointError, ConfigLayers, Control, MemoryEstimate, ModelSection, RunConfig, RunError, RunOptions,
+    RunSummary, StopSignal, fine_tune, inspect_data, run,
 };
 
 use crate::{
@@ -139,37 +139,61 @@ pub(crate) fn sft(arguments: &SftArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints the config with all defaults, and in comments, so that the whole output is a config again, what the run would take and what
+/// the machine lacks for it.
 #[expect(clippy::print_stdout, reason = "the command talks to its user")]
 fn print_resolved(config: &RunConfig, device: DeviceChoice) -> anyhow::Result<()> {
-    let data = inspect_data(config)?;
-    print!("{}", toml::to_string(config)?);
-    // What follows is a comment, so that the whole output is a config again.
-    println!(
-        "\n# {} problems to train on ({} over-long), {} to evaluate on ({} over-long), {} worked solutions; the longest prompt has {} tokens.",
-        data.train,
-        data.over_long[0],
-        data.held_out,
-        data.over_long[1],
-        data.worked_solutions,
-        data.longest_prompt
+    let mut lacking = Vec::new();
+    let is_there = |path: &Path| path.exists();
+    if let ModelSection::Pretrained(model) = &config.model
+        && model.is_missing()
+    {
+        lacking.push(format!("the model folder {}", model.path.display()));
+    }
+    let files =
+        [Some(&config.data.train), Some(&config.data.held_out), config.data.worked_solutions.as_ref()];
+    lacking.extend(
+        files
+            .into_iter()
+            .flatten()
+            .filter(|path| !is_there(path))
+            .map(|path| format!("the data file {}", path.display())),
     );
-    println!("# Memory of the tensors, estimated:");
-    let estimate = MemoryEstimate::of(config, data.longest_prompt)?;
+    // Without model or data the longest prompt is what the model has room for.
+    let room = config.decoder()?.max_position_embeddings.saturating_sub(config.train.sampling.max_new_tokens);
+    let data = if lacking.is_empty() { Some(inspect_data(config)?) } else { None };
+    print!("{}", toml::to_string(config)?);
+    println!();
+    if let Some(data) = &data {
+        println!(
+            "# {} problems to train on ({} over-long), {} to evaluate on ({} over-long), {} worked solutions; the longest prompt has {} tokens.",
+            data.train,
+            data.over_long[0],
+            data.held_out,
+            data.over_long[1],
+            data.worked_solutions,
+            data.longest_prompt
+        );
+    }
+    let longest = data.map_or(room, |data| data.longest_prompt);
+    println!("# Memory of the tensors, estimated for prompts of at most {longest} tokens:");
+    let estimate = MemoryEstimate::of(config, longest)?;
     for line in estimate.to_string().lines() {
         println!("# {line}");
     }
-    if let Err(error) = device.probe() {
-        println!("# This machine cannot run it: {error}.");
-    } else if let Some(free) = device.free_memory() {
-        let lacking = estimate.total().saturating_sub(free);
-        println!(
-            "# {} MiB are free on {device}{}.",
-            free >> 20,
-            match lacking {
-                0 => String::new(),
-                lacking => format!("; {} MiB are lacking", lacking.div_ceil(1 << 20)),
+    match device.probe() {
+        Err(error) => lacking.push(format!("the device ({error})")),
+        Ok(()) => {
+            if let Some(free) = device.free_memory() {
+                println!("# {} MiB are free on {device}.", free >> 20);
+                let more = estimate.total().saturating_sub(free);
+                lacking.extend((more > 0).then(|| format!("{} MiB of memory", more.div_ceil(1 << 20))));
             }
-        );
+        }
+    }
+    match lacking.is_empty() {
+        true => println!("# Nothing is lacking on this machine."),
+        false => println!("# This machine lacks {}.", lacking.join(", ")),
     }
     Ok(())
 }

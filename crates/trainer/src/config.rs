@@ -177,6 +177,9 @@ impl RunConfig {
         self.lora.as_ref().map_or(Ok(()), LoraConfig::validate).map_err(RunConfigError::Lora)?;
         let combination = |problem: String, fix| Err(RunConfigError::Combination { problem, fix });
         if let ModelSection::Pretrained(model) = &self.model {
+            if model.is_missing() {
+                return Ok(()); // there is nothing more to look at; a run is refused when it opens the folder
+            }
             if self.run.initial_model.is_some() {
                 return combination(
                     "run.initial_model is given beside model.path".into(),

@@ -168,8 +168,9 @@ pub(crate) fn report(
     })
 }
 
-/// Figures of problems given as `(samples, correct)`; problems without a scored sample are left out.
-fn accuracy(outcomes: &[(usize, usize)], k: usize) -> Option<(Estimate, Vec<(usize, Estimate)>)> {
+/// avg@k, and pass@n for n = 1, 2, 4, ... ≤ k, of problems given as `(samples, correct)`; problems without a scored sample are left
+/// out. `None` when nothing was scored.
+pub fn accuracy(outcomes: &[(usize, usize)], k: usize) -> Option<(Estimate, Vec<(usize, Estimate)>)> {
     let scored: Vec<_> = outcomes.iter().copied().filter(|(samples, _)| *samples > 0).collect();
     let average: Vec<f64> = scored.iter().map(|(n, c)| *c as f64 / *n as f64).collect();
     let average = Estimate::of(&average)?;

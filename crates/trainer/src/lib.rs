@@ -60,7 +60,9 @@ pub use data::{
 pub use dump::DumpError;
 pub use dynamic_sampling::{DynamicSampling, WhenExhausted};
 pub use error::TrainerError;
-pub use evaluation::{Estimate, EvaluationExample, EvaluationReport, EvaluationSettings, pass_at_k};
+pub use evaluation::{
+    Estimate, EvaluationExample, EvaluationReport, EvaluationSettings, accuracy, pass_at_k,
+};
 pub use key_error::KeyError;
 pub use learner::OptimizerSettings;
 pub use learning_rate::{LearningRateDecay, LearningRateSchedule};

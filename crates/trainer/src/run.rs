@@ -18,8 +18,8 @@ use firebrick_rollout::EmbeddedEngine;
 use serde::Serialize;
 
 use crate::{
-    CheckpointError, Control, EvaluationReport, LearningRateDecay, MemoryEstimate, Plan, RunConfig,
-    RunConfigError, RunDirectory, RunDirectoryError, RunError, StepReport, StopSignal, Trainer,
+    CheckpointError, Control, EvaluationReport, LearningRateDecay, MemoryEstimate, ModelSection, Plan,
+    RunConfig, RunConfigError, RunDirectory, RunDirectoryError, RunError, StepReport, StopSignal, Trainer,
     checkpoint::{CheckpointStore, Manifest},
     continuation::check_same_run,
     memory_limit::{advice, fitting_settings},
@@ -186,9 +186,12 @@ where
     B::InnerBackend: FusedOps,
 {
     let seed = |purpose| config.train.seed.seed(SeedStream::Initialisation, purpose);
-    let mut model = match config.model.folder()? {
-        Some(folder) => folder.load::<B>(&device)?,
-        None => initial_model(config, seed(&[]), &device)?,
+    let mut model = match (config.model.folder()?, &config.model) {
+        (Some(folder), _) => folder.load::<B>(&device)?,
+        (None, ModelSection::Pretrained(model)) => {
+            return Err(RunError::NoModel { path: model.path.clone() });
+        }
+        (None, ModelSection::Scratch(_)) => initial_model(config, seed(&[]), &device)?,
     };
     if let Some(lora) = &config.lora {
         model = model.with_lora(lora, seed(&[1])).map_err(RunConfigError::Lora)?;

@@ -83,6 +83,12 @@ pub enum RunError {
         /// What would fit.
         advice: String,
     },
+    /// The folder of the pretrained model is not there.
+    #[error("model.path = {}: there is no such folder", path.display())]
+    NoModel {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A run that is to go on has no step left.
     #[error(
         "nothing is left to do: {done} steps are done and train.steps = {steps}; ask for more with --steps"

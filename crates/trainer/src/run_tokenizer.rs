@@ -37,7 +37,7 @@ impl RunTokenizer {
                 let adapter = model.path.join("tokenizer.json").is_file();
                 let folder = match config.model.folder()? {
                     Some(folder) if !adapter => folder.base().to_owned(),
-                    _ => model.path.clone(),
+                    _ => model.path.clone(), // a folder that is missing is named by the error
                 };
                 let tokenizer = HuggingFaceTokenizer::load(folder)?;
                 Ok(Self::Pretrained(Box::new(match &section.chat_template {

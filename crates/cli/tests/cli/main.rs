@@ -13,6 +13,8 @@ mod fixture;
 #[cfg(test)]
 mod interruption;
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod objectives;
 #[cfg(test)]
 mod rewards;

@@ -64,7 +64,15 @@ impl DecoderConfig {
     /// Names the file, the key, its value and what is allowed.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
-        let keys: Map<String, Value> = files::read_json(path)?;
+        Self::from_keys(files::read_json(path)?, path)
+    }
+
+    /// [`Self::load`] of what a `config.json` would hold; errors name `origin`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn from_keys(keys: Map<String, Value>, origin: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let path = origin.as_ref();
         let mut object = JsonObject::new(path, keys.clone());
         let config = match object.required("model_type", FAMILIES)? {
             Family::Firebrick => {

@@ -49,7 +49,16 @@ fn every_config_is_valid_and_comes_back_from_its_resolved_form() {
     }
     assert_eq!(
         files.iter().map(|path| name(path)).collect::<Vec<_>>(),
-        ["code-cpu", "from-scratch", "math-cpu", "math-small"]
+        [
+            "code-cpu",
+            "from-scratch",
+            "math-cpu",
+            "math-small",
+            "pnpo-r1-1.5b-code",
+            "pnpo-r1-1.5b-math",
+            "tapo-qwen3-8b-code",
+            "tapo-qwen3-8b-math"
+        ]
     );
 }
 
