@@ -66,7 +66,7 @@ def main():
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:arguments.threads])
     commands = {
         "firebrick": [arguments.firebrick, "bench", "model", arguments.model, "--json", "--prompt-tokens", str(PROMPT_TOKENS),
-                      "--new-tokens", str(NEW_TOKENS)],
+                      "--new-tokens", str(NEW_TOKENS), "--repetitions", "1", "--threads", str(arguments.threads)],
         "transformers": [sys.executable, __file__, arguments.model, "--threads", str(arguments.threads)],
     }
     sides = [arguments.only] if arguments.only else list(commands)
