@@ -9,8 +9,8 @@ use firebrick_reward::{GraderError, GraderSettings, RewardConfig, RewardConfigEr
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CheckpointSettings, ConfigLayers, EvaluationSettings, KeyError, ModelSection, OverLongPrompts, PlanError,
-    TrainSettings, WarmStartSettings, run_tokenizer::RunTokenizer,
+    CheckpointSettings, Columns, ConfigLayers, DataReader, EvaluationSettings, KeyError, ModelSection,
+    OverLongPrompts, PlanError, TrainSettings, WarmStartSettings, run_tokenizer::RunTokenizer,
 };
 
 /// Everything that describes a run. Unknown keys are refused; what depends on the task has no default.
@@ -73,7 +73,7 @@ fn yes() -> bool {
     true
 }
 
-/// Files of a run, JSONL.
+/// Files of a run, JSONL or, where a name ends in `.parquet`, Parquet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSection {
@@ -87,6 +87,34 @@ pub struct DataSection {
     /// What happens to prompts that leave no room for the longest response.
     #[serde(default)]
     pub over_long_prompts: OverLongPrompts,
+    /// The system message of problems and worked solutions that have none; they are left as they are without it.
+    #[serde(default)]
+    pub system_prompt: Option<String>,
+    /// Which columns of all these files are what; the forms of the field are read without it.
+    #[serde(default, skip_serializing_if = "Columns::is_default")]
+    pub columns: Columns,
+}
+
+impl DataSection {
+    /// The reader of these files.
+    pub fn reader(&self) -> DataReader {
+        let reader = DataReader::new(self.columns.clone());
+        match &self.system_prompt {
+            Some(system_prompt) => reader.with_system_prompt(system_prompt),
+            None => reader,
+        }
+    }
+
+    fn validate(&self) -> Result<(), KeyError> {
+        if self.system_prompt.as_ref().is_some_and(|text| text.trim().is_empty()) {
+            return Err(KeyError::Refused {
+                key: "data.system_prompt".into(),
+                value: format!("{:?}", self.system_prompt.as_deref().unwrap_or_default()),
+                reason: "must be a text; leave the key out for no system message".into(),
+            });
+        }
+        self.columns.validate()
+    }
 }
 
 /// The tokenizer of a run. A pretrained model brings its own.
@@ -147,6 +175,7 @@ impl RunConfig {
         self.warm_start.as_ref().map_or(Ok(()), WarmStartSettings::validate).map_err(within("warm_start"))?;
         self.checkpoints.validate().map_err(within("checkpoints"))?;
         self.objective.validate().map_err(|error| error.within("objective"))?;
+        self.data.validate()?;
         self.validate_model()?;
         self.reward.validate().map_err(|error| error.within("reward"))?;
         self.verification.validate()?;
@@ -343,6 +372,64 @@ impl RunConfigError {
             Self::Reward(error) => Some(error.key().to_owned()),
             Self::Verification(GraderError::OutOfRange { key, .. }) => Some(format!("verification.{key}")),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = r#"
+        run = { directory = "runs/x" }
+        data = { train = "train.parquet", held_out = "heldout.jsonl" }
+        tokenizer = { alphabet = "0123456789+=" }
+        evaluation = { samples = 4 }
+        [model]
+        vocab_size = 16
+        hidden_size = 32
+        intermediate_size = 64
+        num_hidden_layers = 2
+        num_attention_heads = 2
+        num_key_value_heads = 2
+        max_position_embeddings = 32
+        [train]
+        seed = 1
+        steps = 10
+        prompts_per_step = 8
+        group_size = 8
+        sampling = { max_new_tokens = 8 }
+        optimizer = { learning_rate = 1e-3 }
+        [objective]
+        type = "tapo"
+    "#;
+
+    fn set(key_and_value: &str) -> Result<RunConfig, RunConfigError> {
+        ConfigLayers::default().text("base", BASE).set(key_and_value).load()
+    }
+
+    #[test]
+    fn columns_and_system_prompt_reach_the_reader_and_come_back_from_the_resolved_config() {
+        let plain = BASE.parse::<RunConfig>().unwrap();
+        assert_eq!(plain.data.reader(), DataReader::default());
+        assert!(!toml::to_string(&plain).unwrap().contains("columns"));
+        let mapped = set("data.columns.answer=reward_model.ground_truth").unwrap();
+        let columns = Columns { answer: Some("reward_model.ground_truth".into()), ..Columns::default() };
+        assert_eq!(mapped.data.reader(), DataReader::new(columns));
+        assert_eq!(toml::to_string(&mapped).unwrap().parse::<RunConfig>().unwrap(), mapped);
+        let prompted = set("data.system_prompt=Add.").unwrap();
+        assert_eq!(prompted.data.reader(), DataReader::default().with_system_prompt("Add."));
+    }
+
+    #[test]
+    fn a_data_key_that_says_nothing_or_is_unknown_is_refused_by_name() {
+        for (given, start) in [
+            ("data.system_prompt=\"\"", "data.system_prompt = \"\": must be a text"),
+            ("data.columns.id=a..b", "data.columns.id = \"a..b\": must be a column's name"),
+            ("data.columns.promt=q", "unknown key data.columns.promt; did you mean prompt?"),
+        ] {
+            let error = set(given).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("--set {given}: {start}")), "{error}");
         }
     }
 }

@@ -55,7 +55,8 @@ pub use checkpoint::{BestBy, Better, CheckpointError, CheckpointSettings};
 pub use config::{Control, DataSection, RunConfig, RunConfigError, RunSection, TokenizerSection};
 pub use config_layers::ConfigLayers;
 pub use data::{
-    CompletionRow, DataError, WorkedSolution, read_completions, read_prompts, read_worked_solutions,
+    Columns, CompletionRow, DataError, DataReader, RowPlace, WorkedSolution, read_completions, read_prompts,
+    read_worked_solutions,
 };
 pub use dump::DumpError;
 pub use dynamic_sampling::{DynamicSampling, WhenExhausted};

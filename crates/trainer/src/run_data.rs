@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     DataError, RunConfig, RunConfigError, RunError, TrainerError, WorkedSolution, checkpoint::sha256_of,
-    read_prompts, read_worked_solutions, run_tokenizer::RunTokenizer,
+    run_tokenizer::RunTokenizer,
 };
 
 /// What happens to prompts that leave no room for the longest response.
@@ -75,8 +75,9 @@ impl RunData {
         let tokenizer = RunTokenizer::of(config)?;
         let positions = config.decoder()?.max_position_embeddings;
         let prompt_limit = positions.saturating_sub(config.train.sampling.max_new_tokens);
-        let mut train = read_prompts(&config.data.train)?;
-        let mut held_out = read_prompts(&config.data.held_out)?;
+        let reader = config.data.reader();
+        let mut train = reader.prompts(&config.data.train)?;
+        let mut held_out = reader.prompts(&config.data.held_out)?;
         let (mut over_long, mut longest_prompt) = ([0; 2], 0);
         for (prompts, count) in [&mut train, &mut held_out].into_iter().zip(&mut over_long) {
             let (over, longest) = fit(prompts, config, &tokenizer, positions)?;
@@ -97,7 +98,8 @@ impl RunData {
             .reward
             .check_sources(&sources)
             .map_err(|error| RunConfigError::from(error.within("reward")))?;
-        let solutions = config.data.worked_solutions.as_deref().map(read_worked_solutions).transpose()?;
+        let solutions = config.data.worked_solutions.as_deref();
+        let solutions = solutions.map(|path| reader.worked_solutions(path)).transpose()?;
         let solutions = solutions.unwrap_or_default();
         check_solutions(&solutions, &tokenizer, positions)?;
         let mut digests = BTreeMap::new();
