@@ -268,7 +268,6 @@ impl Task<'_> {
                 write_row(&mut file, &row)
                     .with_context(|| format!("{} cannot be written", path.display()))?;
             }
-            tracing::info!(completions = asked.len(), "graded");
         }
         Ok(())
     }
