@@ -62,6 +62,12 @@ pub enum TokenizerError {
         /// The text (its beginning).
         text: String,
     },
+    /// A text cannot be expressed in the vocabulary.
+    #[error("the text cannot be encoded: {reason}")]
+    Encode {
+        /// Why not.
+        reason: String,
+    },
     /// A chat has no message, or the template cannot render it.
     #[error("the chat cannot be rendered: {reason}")]
     Chat {
