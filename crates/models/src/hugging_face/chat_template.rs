@@ -23,7 +23,9 @@ const NAME: &str = "chat template";
 ///   commonly use, and an unknown one is an error that names it.
 /// - `isdigit`, `isnumeric` and `isalpha` of characters beyond ASCII follow Unicode's categories a little differently than Python
 ///   does.
-/// - Numbers that are not whole are printed without an exponent.
+/// - Numbers that are not whole are printed without an exponent (`tojson` writes them as Python does).
+/// - A list or dictionary that is printed as it is, without `tojson`, shows separators and spaces beyond ASCII unescaped.
+/// - `%` between a text and a value is an error; the filter `format` does the same.
 /// - Special tokens with other names (`sep_token`, `cls_token`, `mask_token`) are undefined.
 /// - Methods that change a list or a dictionary are an error, as in the sandbox of transformers.
 #[derive(Clone)]
@@ -171,6 +173,9 @@ mod tests {
         chats: BTreeMap<String, BTreeMap<String, Rendered>>,
     }
 
+    /// Python prints a dictionary with the line separator of Unicode escaped, the engine as it is.
+    const DIFFERENT: [(&str, &str); 2] = [("controls", "awkward"), ("controls", "one line")];
+
     fn fixtures() -> PathBuf {
         [env!("CARGO_MANIFEST_DIR"), "tests", "text"].iter().collect()
     }
@@ -187,21 +192,27 @@ mod tests {
         let expected: Expected = serde_json::from_str(&read("byte_fallback/expected.json")).unwrap();
         let tokenizer = HuggingFaceTokenizer::load(folder.join("byte_fallback")).unwrap();
         let mut differences = Vec::new();
+        let mut known = Vec::new();
         for (name, renderings) in &expected.chats {
             let template = ChatTemplate::new(&read(&format!("{name}.jinja"))).unwrap();
             for (label, expected) in renderings {
                 let found = template.render(&chats[label], tokenizer.special_tokens());
                 let same = match (&found, expected) {
                     (Ok(found), Rendered { text: Some(text), .. }) => found == text,
-                    (Err(TokenizerError::Chat { reason }), Rendered { error: Some(error), .. }) => reason == error,
+                    (Err(TokenizerError::Chat { reason }), Rendered { error: Some(error), .. }) => {
+                        reason == error
+                    }
                     _ => false,
                 };
-                if !same {
+                if !same && DIFFERENT.contains(&(name.as_str(), label.as_str())) {
+                    known.push((name.as_str(), label.as_str()));
+                } else if !same {
                     differences.push(format!("{name}, {label}:\n  expected {expected:?}\n  found {found:?}"));
                 }
             }
         }
         assert_eq!(expected.chats.len(), 6);
+        assert_eq!(known, DIFFERENT);
         assert!(differences.is_empty(), "{}", differences.join("\n"));
     }
 
@@ -224,7 +235,10 @@ mod tests {
     #[test]
     fn generation_tags_open_a_scope_and_print_their_content() {
         assert_eq!(render("a{%- generation -%} b {%- endgeneration +%} c").unwrap(), "ab c");
-        assert_eq!(render("{{ 'generation' }}{% set generation = 1 %}{{ generation }}").unwrap(), "generation1");
+        assert_eq!(
+            render("{{ 'generation' }}{% set generation = 1 %}{{ generation }}").unwrap(),
+            "generation1"
+        );
         assert!(render("{% generation %}").is_err());
     }
 

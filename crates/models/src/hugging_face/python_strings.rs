@@ -75,6 +75,10 @@ pub(super) fn call_method(
             };
             Ok(Value::from(Tuple::from(parts.map(Value::from))))
         }
+        "title" => {
+            let () = from_args(args)?;
+            Ok(Value::from(title(text)))
+        }
         "splitlines" => {
             let (keep_ends,): (Option<bool>,) = from_args(args)?;
             Ok(Value::from_iter(lines(text, keep_ends.unwrap_or(false))))
@@ -131,6 +135,21 @@ fn split_at_spaces(text: &str, most: usize, from_the_end: bool) -> Vec<&str> {
         parts.reverse();
     }
     parts
+}
+
+/// Capitalises every run of letters with a case.
+fn title(text: &str) -> String {
+    let mut titled = String::with_capacity(text.len());
+    let mut inside = false;
+    for character in text.chars() {
+        if inside {
+            titled.extend(character.to_lowercase());
+        } else {
+            titled.extend(character.to_uppercase());
+        }
+        inside = character.is_lowercase() || character.is_uppercase();
+    }
+    titled
 }
 
 fn lines(text: &str, keep_ends: bool) -> Vec<&str> {

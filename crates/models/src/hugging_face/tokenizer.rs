@@ -511,7 +511,8 @@ mod tests {
 
     #[test]
     fn a_token_that_only_a_description_calls_special_is_left_out_when_decoding() {
-        let tokenizer = |config| HuggingFaceTokenizer::load(folder(&[(TOKENIZER_CONFIG, config)]).path()).unwrap();
+        let tokenizer =
+            |config| HuggingFaceTokenizer::load(folder(&[(TOKENIZER_CONFIG, config)]).path()).unwrap();
         let plain = tokenizer(json!({"eos_token": "</s>"}));
         let special = tokenizer(json!({"eos_token": "</s>", "pad_token": "<0x41>"}));
         assert_eq!(plain.decode(&[3 + 0x41, 3 + 0x42]), "AB");
