@@ -62,7 +62,7 @@ pub enum TokenizerError {
         /// The text (its beginning).
         text: String,
     },
-    /// A text cannot be encoded.
+    /// A text cannot be expressed in the vocabulary.
     #[error("the text cannot be encoded: {reason}")]
     Encode {
         /// Why not.

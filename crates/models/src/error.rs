@@ -50,6 +50,12 @@ pub enum ModelError {
         /// What is wrong.
         source: TokenizerError,
     },
+    /// A chat template that did not come with the model cannot be used.
+    #[error("the chat template that was given: {source}")]
+    ChatTemplate {
+        /// What is wrong.
+        source: TokenizerError,
+    },
     /// A file is not in the safetensors format.
     #[error("`{}` is not a safetensors file: {source}", path.display())]
     Safetensors {

@@ -1,4 +1,4 @@
-//! Decoder language models, the operations they are made of, their weights and a character tokenizer.
+//! Decoder language models, the operations they are made of, their weights and tokenizers.
 //!
 //! [`Decoder`] is the one decoder of the crate: pre-norm, rotary positions, grouped-query attention, gated
 //! feed-forward (the Llama and Qwen families). [`DecoderConfig`] describes it under the names of Hugging Face
@@ -20,8 +20,6 @@ mod kv_cache;
 mod layer;
 mod lora;
 mod mask;
-#[cfg(test)]
-mod parity;
 mod projection;
 #[cfg(test)]
 mod reference;
@@ -42,7 +40,7 @@ pub use config::DecoderConfig;
 pub use decoder::{Decoder, DecoderBody};
 pub use error::{Misshapen, ModelError};
 pub use fused::FusedOps;
-pub use hugging_face::{ChatTemplate, HuggingFaceTokenizer, ModelFolder};
+pub use hugging_face::{ChatTemplate, HuggingFaceTokenizer, ModelFolder, SpecialTokens};
 pub use kv_cache::KvCache;
 pub use layer::{DecoderLayer, GatedMlp};
 pub use lora::LoraConfig;
