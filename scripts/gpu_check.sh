@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a machine with an NVIDIA GPU and Rust is asked to show: the command is built for CUDA, a run trains on the GPU, and
-# steps are measured at two sizes. Results are written to "$OUT" (default: gpu-check in the repository).
+# What a machine with an NVIDIA GPU and Rust is asked to show: the command is built for CUDA, the model agrees with transformers there
+# (the parity tests of firebrick-models), runs train on the GPU, and steps are measured at two sizes. Results are written to "$OUT" (default: gpu-check in the repository).
 #
 #   scripts/gpu_check.sh
 #   OUT=/tmp/gpu STEPS=5 scripts/gpu_check.sh
@@ -31,6 +31,17 @@ done
 
 "$firebrick" train configs/math-cpu.toml --set "train.steps=$steps" --device "$device" \
     --run-dir "$out/math" --overwrite 2>&1 | tee "$out/math.log"
+
+# 20 steps of TAPO with a decoder of the shape of Qwen2-0.5B and random weights, and the memory that they take at the peak.
+nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --loop=1 > "$out/memory.txt" &
+watch=$!
+trap 'kill "$watch" 2>/dev/null || true' EXIT
+"$firebrick" train configs/math-small.toml --set model.hidden_size=896 --set model.intermediate_size=4864 \
+    --set model.num_hidden_layers=24 --set model.num_attention_heads=14 --set model.num_key_value_heads=2 \
+    --set model.attention_bias=true --set model.initializer_range=0.02 --set warm_start.steps=5 \
+    --set "train.steps=$steps" --device "$device" --run-dir "$out/half-billion" --overwrite 2>&1 | tee "$out/half-billion.log"
+kill "$watch"
+echo "peak memory: $(sort -n "$out/memory.txt" | tail -1) MiB"
 
 "$firebrick" bench step --shape small --device "$device" --json | tee "$out/bench-small.json"
 "$firebrick" bench step --shape small --device "$device" --json --repetitions 3 \

@@ -7,7 +7,7 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use firebrick_core::{Prompt, RootSeed};
 use firebrick_models::FusedOps;
-use firebrick_trainer::{EvaluationReport, RunConfig, plan_of, read_prompts, trainer_of};
+use firebrick_trainer::{EvaluationReport, RunConfig, plan_of, trainer_of};
 
 use crate::{
     backend::{DeviceTask, on_device},
@@ -125,7 +125,7 @@ pub(crate) fn eval(arguments: &EvalArguments) -> anyhow::Result<()> {
         config.data.held_out.clone_from(data);
     }
     config.validate()?;
-    let prompts = read_prompts(&config.data.held_out)?;
+    let prompts = config.data.reader().prompts(&config.data.held_out)?;
     let report = on_device(arguments.device, Evaluate { config: &config, prompts: &prompts })?;
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);

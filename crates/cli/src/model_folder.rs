@@ -57,7 +57,7 @@ mod tests {
             std::fs::create_dir_all(run.join(name)).unwrap();
             std::fs::write(run.join(name).join("model.safetensors"), "").unwrap();
         };
-        assert!(model_folder(run, None).unwrap_err().to_string().contains("no model.safetensors in"));
+        assert!(model_folder(run, None).unwrap_err().to_string().contains("no model.safetensors or "));
         put("checkpoints/step_3");
         put("checkpoints/step_6");
         std::fs::write(run.join("checkpoints/latest"), "step_6").unwrap();

@@ -249,3 +249,59 @@ fn a_folder_that_is_loaded_and_saved_comes_back_byte_for_byte() {
         }
     }
 }
+
+/// Folders that are written here open in transformers and PEFT and compute the same there: checked where the Python that
+/// `FIREBRICK_PYTHON` names (default `python3`) has both.
+#[test]
+fn what_is_written_opens_in_transformers_and_peft() {
+    type B = burn_flex::Flex;
+    let python = std::env::var("FIREBRICK_PYTHON").unwrap_or_else(|_| "python3".into());
+    let has_both = std::process::Command::new(&python).args(["-c", "import transformers, peft, safetensors"]).output();
+    if !has_both.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/parity.py");
+    let check = |folder: &Path, adapter: Option<&Path>, model: &Decoder<B>| {
+        let file = folder.join("logits.safetensors");
+        let rows = vec![vec![5, 1, 17, 40, 2, 33, 8], vec![60, 3, 3, 21, 9, 50, 11]];
+        let ids: Vec<i64> = rows.iter().flatten().map(|token| *token as i64).collect();
+        let logits: Vec<f32> = full_pass(model, &rows).concat().into_iter().map(|logit| logit as f32).collect();
+        let tensors = BTreeMap::from([
+            ("tokens".to_owned(), TensorData::new(ids, [2, 7])),
+            ("logits".to_owned(), TensorData::new(logits, [2, 7, model.vocab_size()])),
+        ]);
+        crate::save_tensors(&tensors, &file).unwrap();
+        let mut command = std::process::Command::new(&python);
+        command.arg(&script).arg("check").arg(folder).arg("--against").arg(&file);
+        if let Some(adapter) = adapter {
+            command.arg("--adapter").arg(adapter);
+        }
+        let output = command.env("HF_HUB_OFFLINE", "1").output().unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{}: {said}", folder.display());
+    };
+    let device = Default::default();
+    for name in ["llama_tied_bias", "qwen2_yarn", "qwen3", "mistral", "bf16_shards", "old_names"] {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = ModelFolder::open(case(name)).unwrap();
+        let model = opened.load::<B>(&device).unwrap();
+        opened.save(model.clone(), folder.path()).unwrap();
+        check(folder.path(), None, &model);
+    }
+    // A decoder that was made here.
+    let folder = tempfile::tempdir().unwrap();
+    let config = crate::DecoderConfig { vocab_size: 64, qk_norm: true, ..crate::testing::tiny_config() };
+    let model: Decoder<B> = config.init(&device, 3).unwrap();
+    config.save(folder.path().join("config.json")).unwrap();
+    crate::save_safetensors(&model, folder.path().join("model.safetensors")).unwrap();
+    check(folder.path(), None, &model);
+    for name in ["lora", "lora_rs"] {
+        let (base, adapter) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let opened = ModelFolder::open(case(name).join("adapter")).unwrap();
+        let model = opened.load::<Autodiff<B>>(&device).unwrap();
+        opened.save(model.valid().base().unwrap(), base.path()).unwrap();
+        crate::save_trained(&model, adapter.path().join("adapter_model.safetensors")).unwrap();
+        opened.lora().unwrap().save(adapter.path(), base.path()).unwrap();
+        check(base.path(), Some(adapter.path()), &model.valid());
+    }
+}

@@ -36,6 +36,7 @@ mod number_sorting;
 mod prime_factorisation;
 mod program_synthesis;
 mod verifier;
+mod word_problem;
 
 use error::{check_order, check_range};
 
@@ -53,6 +54,7 @@ pub use number_sorting::NumberSortingConfig;
 pub use prime_factorisation::PrimeFactorisationConfig;
 pub use program_synthesis::{ProgramFamily, ProgramSynthesisConfig};
 pub use verifier::{TaskVerifier, TaskVerifierConfig};
+pub use word_problem::WordProblemConfig;
 
 /// A problem, as a row of a data file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -200,6 +202,8 @@ tasks! {
     PrimeFactorisation(PrimeFactorisationConfig), "prime_factorisation", 10;
     /// Write a Python function from examples of what it returns.
     ProgramSynthesis(ProgramSynthesisConfig), "program_synthesis", 11;
+    /// Little stories with numbers.
+    WordProblem(WordProblemConfig), "word_problem", 12;
 }
 
 impl TaskConfig {

@@ -214,7 +214,10 @@ fn initial_model<B: AutodiffBackend + FusedOps>(
     let model = decoder.init::<B>(device, seed).map_err(RunConfigError::from)?;
     let Some(folder) = &config.run.initial_model else { return Ok(model) };
     let found = DecoderConfig::load(folder.join("config.json"))?;
-    if found != decoder {
+    // A file says the width of a head even where it follows from the others.
+    let explicit =
+        |decoder: &DecoderConfig| DecoderConfig { head_dim: Some(decoder.head_size()), ..decoder.clone() };
+    if explicit(&found) != explicit(&decoder) {
         return Err(RunConfigError::Combination {
             problem: format!("[model] is not the model of run.initial_model = {}", folder.display()),
             fix: "take [model] over from the config that made it",

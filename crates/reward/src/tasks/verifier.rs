@@ -59,7 +59,7 @@ impl TaskVerifierConfig {
 ///
 /// | task | an answer is right when |
 /// |---|---|
-/// | `chain_sum`, `arithmetic`, `gcd`, `lcm`, `linear_equation` | it is a decimal number of the reference's value: `1,000`, `+1000.0`, `1e3`; of an equation also `x = 5` |
+/// | `chain_sum`, `arithmetic`, `gcd`, `lcm`, `linear_equation`, `word_problem` | it is a decimal number of the reference's value: `1,000`, `+1000.0`, `1e3`; of an equation also `x = 5` |
 /// | `base_conversion` | it has the reference's value in the base that was asked for; case, `0b`, `0o` and `0x` do not matter |
 /// | `fraction_simplification` | numerator and denominator are those of the reference, as `a/b`, `\frac{a}{b}` or `\dfrac{a}{b}`; an equal fraction that is not reduced is wrong |
 /// | `countdown` | it is an expression whose value is the target, exactly, with each number as often as it is given, or at most as often where `use_all` is false |
@@ -144,12 +144,13 @@ enum RuleKind {
 }
 
 impl Rule {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self { name: "chain_sum", kind: RuleKind::Number },
         Self { name: "arithmetic", kind: RuleKind::Number },
         Self { name: "gcd", kind: RuleKind::Number },
         Self { name: "lcm", kind: RuleKind::Number },
         Self { name: "linear_equation", kind: RuleKind::Number },
+        Self { name: "word_problem", kind: RuleKind::Number },
         Self { name: "base_conversion", kind: RuleKind::Digits },
         Self { name: "fraction_simplification", kind: RuleKind::Fraction },
         Self { name: "countdown", kind: RuleKind::Countdown },

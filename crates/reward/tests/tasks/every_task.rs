@@ -40,6 +40,7 @@ fn a_seed_gives_these_bytes_for_ever() {
         ("number_sorting", 0xf4c4_6230_e9c4_d4d7),
         ("prime_factorisation", 0xfec9_b157_4154_1524),
         ("program_synthesis", 0xd935_9ac7_8a2d_d1a5),
+        ("word_problem", 0),
     ]
     .into();
     let found: BTreeMap<&str, u64> = TaskConfig::names()
@@ -226,6 +227,24 @@ fn the_answers_follow_from_the_prompts() {
                     sorted.reverse();
                 }
                 assert_eq!(sorted, items(&row.answer), "{row:?}");
+            }
+            "word_problem" => {
+                let amounts: Vec<i64> =
+                    row.extra["amounts"].as_array().unwrap().iter().map(|n| n.as_i64().unwrap()).collect();
+                assert_eq!(amounts.iter().sum::<i64>().to_string(), row.answer, "{row:?}");
+                // The story says the same, sentence by sentence.
+                let sentences = row.prompt.split_inclusive(['.', '?']).map(str::trim);
+                let told = sentences.filter_map(|sentence| {
+                    let named: Vec<i64> = sentence.split(' ').filter_map(|word| word.parse().ok()).collect();
+                    let amount = named.iter().product::<i64>();
+                    (!named.is_empty()).then(|| if sentence.contains("loses") { -amount } else { amount })
+                });
+                assert_eq!(told.collect::<Vec<_>>(), amounts, "{row:?}");
+                let so_far = amounts.iter().scan(0, |sum, amount| {
+                    *sum += amount;
+                    Some(*sum)
+                });
+                assert!(so_far.into_iter().all(|sum| sum >= 0), "{row:?}");
             }
             "countdown" => {
                 let target = row.extra["target"].as_i64().unwrap();

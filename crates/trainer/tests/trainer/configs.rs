@@ -56,6 +56,7 @@ fn every_config_is_valid_and_comes_back_from_its_resolved_form() {
             "math-small",
             "pnpo-r1-1.5b-code",
             "pnpo-r1-1.5b-math",
+            "smollm2-lora",
             "tapo-qwen3-8b-code",
             "tapo-qwen3-8b-math"
         ]
