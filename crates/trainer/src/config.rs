@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use firebrick_core::{RewardVerifier, Tokenizer};
+use firebrick_core::RewardVerifier;
 use firebrick_models::{DecoderConfig, LoraConfig, ModelError};
 use firebrick_objectives::{ConfigError, ObjectiveConfig};
 use firebrick_reward::{GraderError, GraderSettings, RewardConfig, RewardConfigError};
@@ -225,14 +225,11 @@ impl RunConfig {
                 );
             }
         }
-        let tokens = RunTokenizer::of(self)?.vocab_size();
-        if decoder.vocab_size < tokens {
-            return combination(
-                format!("model.vocab_size = {} but the tokenizer has {tokens} tokens", decoder.vocab_size),
-                "raise model.vocab_size",
-            );
+        match &self.model {
+            ModelSection::Scratch(_) => RunTokenizer::of(self).map(drop),
+            // Megabytes, which are read with the data.
+            ModelSection::Pretrained(_) => RunTokenizer::check(self),
         }
-        Ok(())
     }
 
     /// What describes the adapter that is trained, if one is: `[lora]`, or that of a folder with an adapter.
@@ -379,30 +376,7 @@ impl RunConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const BASE: &str = r#"
-        run = { directory = "runs/x" }
-        data = { train = "train.parquet", held_out = "heldout.jsonl" }
-        tokenizer = { alphabet = "0123456789+=" }
-        evaluation = { samples = 4 }
-        [model]
-        vocab_size = 16
-        hidden_size = 32
-        intermediate_size = 64
-        num_hidden_layers = 2
-        num_attention_heads = 2
-        num_key_value_heads = 2
-        max_position_embeddings = 32
-        [train]
-        seed = 1
-        steps = 10
-        prompts_per_step = 8
-        group_size = 8
-        sampling = { max_new_tokens = 8 }
-        optimizer = { learning_rate = 1e-3 }
-        [objective]
-        type = "tapo"
-    "#;
+    use crate::config_layers::tests::BASE;
 
     fn set(key_and_value: &str) -> Result<RunConfig, RunConfigError> {
         ConfigLayers::default().text("base", BASE).set(key_and_value).load()

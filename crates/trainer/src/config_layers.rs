@@ -189,10 +189,11 @@ impl ConfigLayers {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const BASE: &str = r#"
+    /// A config with nothing but what has no default.
+    pub(crate) const BASE: &str = r#"
         run = { directory = "runs/test" }
         data = { train = "train.jsonl", held_out = "heldout.jsonl" }
         tokenizer = { alphabet = "0123456789+=" }

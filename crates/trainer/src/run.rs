@@ -1,38 +1,27 @@
 //! A whole run from a config: warm start, evaluation, reinforcement learning, evaluation, model on disk; and its
 //! continuation after it was ended.
 
-use std::{
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::time::Instant;
 
 use burn::{module::AutodiffModule, tensor::backend::AutodiffBackend};
-use firebrick_core::{CausalLm, Prompt, SeedStream};
-use firebrick_models::{
-    Decoder, DecoderConfig, FusedOps, LoraConfig, ModelError, load_safetensors, save_safetensors,
-    save_trained,
-};
+use firebrick_core::{CausalLm, Prompt};
+use firebrick_models::{Decoder, FusedOps};
 use firebrick_reward::RandomReward;
-use firebrick_rollout::EmbeddedEngine;
 use serde::Serialize;
 
 use crate::{
-    CheckpointError, Control, EvaluationReport, LearningRateDecay, MemoryEstimate, ModelSection, Plan,
-    RunConfig, RunConfigError, RunDirectory, RunDirectoryError, RunError, StepReport, StopSignal, Trainer,
+    CheckpointError, Control, EvaluationReport, LearningRateDecay, MemoryEstimate, Plan, RunConfig,
+    RunConfigError, RunDirectory, RunError, StepReport, StopSignal, Trainer,
     checkpoint::{CheckpointStore, Manifest},
     continuation::check_same_run,
     memory_limit::{advice, fitting_settings},
     run_data::RunData,
-    run_tokenizer::RunTokenizer,
+    run_model::{BASE, describe_adapter, describe_model, trainer_with, write_adapter, write_model},
     trainer::Progress,
 };
 
 /// There when a run is done.
 const SUMMARY: &str = "summary.json";
-
-/// Where the frozen weights of a model made from scratch are kept, which adapters refer to.
-const BASE: &str = "base";
 
 /// How a run starts and ends. The default is a new run that nothing stops.
 #[derive(Debug, Clone, Default)]
@@ -162,7 +151,7 @@ where
     if checkpoint.is_some() && config.adapter()?.is_none() {
         start.run.initial_model = None; // the checkpoint's weights take its place
     }
-    let trainer = trainer_of(&start, plan, device)?.with_run_directory(directory);
+    let trainer = trainer_with(&start, plan, data.tokenizer.clone(), device)?.with_run_directory(directory);
     let mut run = Run::new(config, &data, trainer, manifest, options);
     match checkpoint {
         Some((path, _)) => run.trainer.load_state(&path)?,
@@ -170,61 +159,6 @@ where
     }
     let steps = run.learn(&options.stop)?;
     run.finish(steps)
-}
-
-/// A trainer with the tokenizer and the model of a config: drawn from the seed, or with the weights that the config names.
-///
-/// # Errors
-/// When the weights do not fit the model, or the model the tokenizer.
-pub fn trainer_of<B>(
-    config: &RunConfig,
-    plan: Plan<B>,
-    device: B::Device,
-) -> Result<Trainer<B, Decoder<B>>, RunError>
-where
-    B: AutodiffBackend + FusedOps,
-    B::InnerBackend: FusedOps,
-{
-    let seed = |purpose| config.train.seed.seed(SeedStream::Initialisation, purpose);
-    let mut model = match (config.model.folder()?, &config.model) {
-        (Some(folder), _) => folder.load::<B>(&device)?,
-        (None, ModelSection::Pretrained(model)) => {
-            return Err(RunError::NoModel { path: model.path.clone() });
-        }
-        (None, ModelSection::Scratch(_)) => initial_model(config, seed(&[]), &device)?,
-    };
-    if let Some(lora) = &config.lora {
-        model = model.with_lora(lora, seed(&[1])).map_err(RunConfigError::Lora)?;
-    }
-    let tokenizer = RunTokenizer::of(config)?;
-    let not_zero = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
-    let engine = EmbeddedEngine::<B::InnerBackend>::new(device.clone())
-        .with_parts(not_zero(plan.settings.parallel_parts))
-        .with_max_batch_rows(not_zero(plan.settings.engine_rows));
-    Ok(Trainer::new(plan, model, tokenizer, engine, device)?)
-}
-
-/// A model made from scratch: drawn from the seed, or with the weights of an earlier run.
-fn initial_model<B: AutodiffBackend + FusedOps>(
-    config: &RunConfig,
-    seed: u64,
-    device: &B::Device,
-) -> Result<Decoder<B>, RunError> {
-    let decoder = config.decoder()?;
-    let model = decoder.init::<B>(device, seed).map_err(RunConfigError::from)?;
-    let Some(folder) = &config.run.initial_model else { return Ok(model) };
-    let found = DecoderConfig::load(folder.join("config.json"))?;
-    // A file says the width of a head even where it follows from the others.
-    let explicit =
-        |decoder: &DecoderConfig| DecoderConfig { head_dim: Some(decoder.head_size()), ..decoder.clone() };
-    if explicit(&found) != explicit(&decoder) {
-        return Err(RunConfigError::Combination {
-            problem: format!("[model] is not the model of run.initial_model = {}", folder.display()),
-            fix: "take [model] over from the config that made it",
-        }
-        .into());
-    }
-    Ok(load_safetensors(model, folder.join("model.safetensors"))?)
 }
 
 /// Fine-tunes the model of a config on its worked solutions, evaluates it, and writes it to the run directory; no
@@ -253,7 +187,7 @@ where
     check_memory(config, &data, &MemoryEstimate::of(config, data.longest_prompt)?, options)?;
     let directory = RunDirectory::create(&config.run.directory, config.run.overwrite)?;
     directory.write("config.toml", &toml::to_string(config)?)?;
-    let trainer = trainer_of(config, plan, device)?.with_run_directory(directory);
+    let trainer = trainer_with(config, plan, data.tokenizer.clone(), device)?.with_run_directory(directory);
     let manifest = Manifest::new(0, serde_json::Value::Null, data.digests.clone());
     let mut run = Run::new(config, &data, trainer, manifest, options);
     run.warm_start()?;
@@ -356,9 +290,7 @@ where
     /// Warm start, evaluation, and the checkpoint before the first step.
     fn start(&mut self) -> Result<(), RunError> {
         if let (Some(base), None) = (self.trainer.model().valid().base(), self.config.model.folder()?) {
-            let path = folder_in(&self.config.run.directory, BASE)?;
-            save_safetensors(&base, path.join("model.safetensors"))?;
-            describe_model(self.config, self.data, &path)?;
+            write_model(self.config, &self.data.tokenizer, &base, BASE)?;
         }
         self.warm_start()?;
         self.evaluate()?;
@@ -433,8 +365,8 @@ where
         self.store.write::<CheckpointError>(self.manifest.clone(), metric, |folder| {
             // So a checkpoint is a model directory as well.
             match config.adapter()? {
-                None => describe_model(config, data, folder)?,
-                Some(lora) => describe_adapter(config, data, &lora, folder)?,
+                None => describe_model(config, &data.tokenizer, folder)?,
+                Some(lora) => describe_adapter(config, &data.tokenizer, &lora, folder)?,
             }
             trainer.save_state(folder)
         })?;
@@ -446,14 +378,10 @@ where
     fn finish(mut self, steps: Vec<StepReport>) -> Result<RunSummary, RunError> {
         let after = self.evaluate()?;
         let before = self.manifest.before.clone().unwrap_or_else(|| after.clone());
-        let directory = &self.config.run.directory;
-        let path = folder_in(directory, "model")?;
-        save_safetensors(&self.trainer.model().valid().merged(), path.join("model.safetensors"))?;
-        describe_model(self.config, self.data, &path)?;
+        let (model, tokenizer) = (self.trainer.model(), &self.data.tokenizer);
+        write_model(self.config, tokenizer, &model.valid().merged(), "model")?;
         if let Some(lora) = self.config.adapter()? {
-            let path = folder_in(directory, "adapter")?;
-            save_trained(self.trainer.model(), path.join("adapter_model.safetensors"))?;
-            describe_adapter(self.config, self.data, &lora, &path)?;
+            write_adapter(self.config, tokenizer, &lora, model, "adapter")?;
         }
         let summary = serde_json::json!({
             "steps": self.trainer.steps_done(),
@@ -476,34 +404,4 @@ where
             seconds: self.seconds,
         })
     }
-}
-
-fn folder_in(directory: &Path, name: &str) -> Result<PathBuf, RunDirectoryError> {
-    let path = directory.join(name);
-    std::fs::create_dir_all(&path).map_err(|source| RunDirectoryError::Io { path: path.clone(), source })?;
-    Ok(path)
-}
-
-/// Writes what stands beside the weights in a model directory.
-fn describe_model(config: &RunConfig, data: &RunData, folder: &Path) -> Result<(), ModelError> {
-    match config.model.folder()? {
-        None => config.decoder()?.save(folder.join("config.json"))?,
-        Some(opened) => opened.save_config(folder)?,
-    }
-    data.tokenizer.save(folder)
-}
-
-/// Writes what stands beside the weights of an adapter.
-fn describe_adapter(
-    config: &RunConfig,
-    data: &RunData,
-    lora: &LoraConfig,
-    folder: &Path,
-) -> Result<(), ModelError> {
-    let base = match config.model.folder()? {
-        Some(opened) => opened.base().to_owned(),
-        None => config.run.directory.join(BASE),
-    };
-    lora.save(folder, &std::path::absolute(&base).unwrap_or(base))?;
-    data.tokenizer.save(folder)
 }
